@@ -1,8 +1,8 @@
 r"""Measures time and memory of a training step on long texts.
 
-This shows the longest text that fits into memory. The step trains the whole
-encoder (embeddings, all layers, gradients of all weights, plain stochastic
-gradient descent) with gradient checkpointing:
+The results show the longest text that fits into memory. The step trains the
+whole encoder (embeddings, all layers, gradients of all weights, plain
+stochastic gradient descent) with gradient checkpointing:
 
     python -m benchmarks.capacity --lengths=8192,65536
 

@@ -29,7 +29,7 @@ _ENCODER = {
 
 def make_step(experiment: str):
     """Returns the training step of an experiment, and a batch for it."""
-    # Imported first, because it explains that Keras 2 is needed.
+    # Imported first, because its error explains that Keras 2 is needed.
     from etcmodel.training import trainer
 
     # isort: split

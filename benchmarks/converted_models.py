@@ -55,7 +55,7 @@ def _features(preprocessor, length: int) -> dict[str, np.ndarray]:
 
 
 class _Exporter:
-    """A model of one length, which can be written in each format."""
+    """Exports a model for texts of one length in each format."""
 
     def __init__(self, values, length: int, vocab_file: str):
         task = registry.get("hotpotqa")
@@ -74,7 +74,7 @@ class _Exporter:
         self.threads = values.threads
 
     def write(self, format: str, directory: str) -> None:
-        """Writes the model."""
+        """Writes the model in one format."""
         if format != "saved_model":
             converted.export_converted(
                 self.model,

@@ -12,9 +12,10 @@ Then calls the signatures in TensorFlow, as TensorFlow Serving would.
 A request must be answered or refused with a message that names the input, and
 good requests must get the answers that they get alone. Columns:
 
-*   `requests`, `answered`, `refused`: through the server, and `good` requests
-    beside them.
-*   `calls`, `results`, `errors`: the same in TensorFlow.
+*   `requests`, `answered`, `refused`: numbers of odd requests to the server;
+    `good`: number of good requests sent with them.
+*   `calls`, `results`, `errors`: numbers of odd calls of the signatures in
+    TensorFlow, and of their outcomes.
 *   `failures`: the number of violations; `first` lists some of them.
 *   `slowest`: seconds of the slowest batch.
 """
@@ -65,7 +66,7 @@ _OTHER_PARTS = (
     '"instances"',
     "instances[",
     "The request has",
-    # TensorFlow's own errors for `examples`.
+    # Errors that TensorFlow itself raises for `examples`.
     "Could not parse example input",
     "Feature: ",
 )
@@ -82,7 +83,7 @@ class Counts:
     errors: int = 0
     slowest: float = 0.0
     failures: list[str] = dataclasses.field(default_factory=list)
-    # Message without numbers -> how often.
+    # Message without numbers -> number of occurrences.
     messages: collections.Counter = dataclasses.field(
         default_factory=collections.Counter
     )
@@ -97,8 +98,8 @@ def export(task: str, directory: str) -> dict[str, dict[str, np.ndarray]]:
         given = (x.removeprefix("--").split("=") for x in flags)
         sizes: dict[str, Any] = {name: int(x) for name, x in given}
         if spec.reads_segments:
-            # A long text has so many segments of the tests' size that it takes
-            # minutes.
+            # With the small segments of tests, a long text has so many that it
+            # takes minutes.
             sizes["block_length"] = 128
         if task == "classify":
             sizes |= {"kind": "single", "labels": ["a", "b", "c"]}
@@ -220,7 +221,7 @@ async def _send_all(client, task, requests, number, seed, counts):
             )
             if problem:
                 fail(i, problem)
-        # One of the answered requests again, by itself.
+        # Sends one of the answered requests again, by itself.
         again = next(
             (i for i, x in enumerate(made) if x.status_code == 200), None
         )
@@ -264,7 +265,7 @@ def _raise(constant):
 
 
 def _find_lost_records(body, answer):
-    """Returns a problem if there is not one prediction for each record."""
+    """Returns a problem unless there is one prediction for each record."""
     given = json.loads(body)
     if "instances" in given:
         expected, found = len(given["instances"]), len(answer["predictions"])
@@ -334,7 +335,7 @@ def call_all(
 
 
 def _beside(call, name, odd, good, expected) -> str | None:
-    """Returns how the answer to a good record differs beside odd ones."""
+    """Returns how a good record's answer changes in a batch with odd ones."""
     shapes = zip(odd.values(), good.values(), strict=True)
     if any(x.shape[1:] != np.shape(y)[1:] for x, y in shapes):
         return None
@@ -361,7 +362,8 @@ def _call_problem(
         call(name, inputs)
         counts.results += 1
     except UnicodeDecodeError:
-        # Python's error for a message that quotes bytes of the request.
+        # Python raises this error for a message that quotes bytes of the
+        # request.
         counts.errors += 1
     except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
         counts.errors += 1

@@ -21,7 +21,7 @@ class FuzzRequestsTest(tf.test.TestCase):
             self.assertEqual([], line["first"])
             self.assertEqual(120, line["answered"] + line["refused"])
             self.assertEqual(30, line["results"] + line["errors"])
-            # Many of both kinds.
+            # Many requests are answered, and many are refused.
             self.assertGreater(line["answered"], 20)
             self.assertGreater(line["refused"], 60)
         self.assertContainsSubset(fuzz_requests.PROGRAM.columns, lines[0])

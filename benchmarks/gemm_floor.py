@@ -75,7 +75,7 @@ class Product(NamedTuple):
 
 
 def attention_products(sizes: Sizes) -> list[Product]:
-    """Returns products of the long queries' attention."""
+    """Returns the matrix products of the long queries' attention."""
     block = sizes.radius + 1
     stacks = sizes.batch * sizes.heads
     blocks = stacks * sizes.num_blocks
@@ -95,7 +95,7 @@ def attention_products(sizes: Sizes) -> list[Product]:
 def layer_products(
     sizes: Sizes, intermediate_size: int, share_qkv_projections: bool
 ) -> list[Product]:
-    """Returns products of a whole layer.
+    """Returns the matrix products of a whole layer.
 
     Args:
         sizes: sizes of the attention.
@@ -201,7 +201,7 @@ class Floor:
                 float(np.median(milliseconds[mode, x])) for x in self._products
             )
             products = [
-                # Times of the smallest products are within the clock's jitter.
+                # The smallest products take less time than the clock's jitter.
                 {"name": x.name} | self._rate(max(time - call, 1e-6), [x])
                 for x, time in zip(self._products[1:], times, strict=True)
             ]

@@ -1,4 +1,4 @@
-"""Measurements for the benchmarks of attention and of a layer.
+"""Measures cases for the benchmarks of attention and of a layer.
 
 A case is an implementation under one set of conditions. Each case runs in a new
 process, so a case that runs out of memory does not affect the others. Times are
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def att_implementation(self) -> str:
-        """Implementation that the layers use; `_RECIPE` patches "sparse"."""
+        """`att_implementation` of the layers; `_RECIPE` replaces "sparse"."""
         is_recipe = self.implementation == _RECIPE
         return "sparse" if is_recipe else self.implementation
 
@@ -209,7 +209,7 @@ def make_program(
     make_step: Callable[[Case], measure.Step],
     make_products: Callable[[Case], list[gemm_floor.Product]],
 ) -> program.Program:
-    """Creates a benchmark.
+    """Creates a benchmark that measures cases.
 
     Args:
         name: name of the benchmark.
@@ -244,11 +244,11 @@ def _measure(
 
 @contextlib.contextmanager
 def _skipping(case, skipped):
-    """Adds a case to `skipped` if it cannot run, instead of raising."""
+    """Adds a case that cannot run to `skipped`, and suppresses its error."""
     try:
         yield
     except ValueError as error:
-        # Only the error for an implementation that the layer does not have.
+        # Skips only the error for an implementation that the layer lacks.
         name = f"att_implementation is {case.implementation!r}"
         if name not in str(error):
             raise
@@ -317,7 +317,7 @@ def _measure_in_turns(make_step, cases, repeats, steps, results, skipped):
 
 
 def _line(case):
-    """Returns the conditions of a case as fields of a line."""
+    """Returns the conditions of a case as fields of an output line."""
     line = dataclasses.asdict(case)
     sizes = line.pop("sizes")
     line["pass"] = line.pop("pass_name")

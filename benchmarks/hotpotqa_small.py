@@ -48,7 +48,7 @@ paragraphs, with the task `answer`:
 With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
 --fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
 
-`--init` starts from a run instead, such as a run of `answer` from
+`--init` starts from the weights of a run, such as a run of `answer` from
 `benchmarks.own_documents --part=squad --directory=DIR`.
 """
 
@@ -80,7 +80,7 @@ _SQUAD_LENGTH = 768
 _SQUAD_PARAGRAPHS = 3
 # Mean length of a WordPiece in English text, with separators of paragraphs.
 _CHARACTERS_PER_TOKEN = 3.7
-# Stop words.
+# Stop words, which do not count as overlap.
 _COMMON_WORDS = frozenset(
     "a an and are as at by for from has in is it its of on or that the this to "
     "was were what when where which who whom whose with".split()
@@ -189,7 +189,8 @@ def add_paragraphs(
 ) -> list[dict]:
     """Adds other paragraphs to the context of each SQuAD question.
 
-    Up to `number // 2 + 1` of the added paragraphs come from the same article.
+    Up to `number // 2 + 1` of the added paragraphs come from the question's
+    article.
 
     Args:
         rows: see `squad.read_questions`.
@@ -297,7 +298,7 @@ class Stages:
         self._preprocess(
             *("texts", "pretrain", ",".join(files), length),
             global_length=length // 9,
-            # Paragraphs have few sentences.
+            # The default would leave out paragraphs, which have few sentences.
             min_sentences=3,
         )
         self._train("texts", "pretrain", steps, rate)
@@ -307,7 +308,7 @@ class Stages:
         values = self._values
         read = squad.read_questions(values.squad, None, Fields())
         rows = [row for _, row in read]
-        # Each epoch adds other paragraphs.
+        # Each epoch adds different paragraphs to the questions.
         made = [
             {**row, "id": f"{number}-{row['id']}"}
             for number in range(values.squad_epochs)

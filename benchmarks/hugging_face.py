@@ -14,8 +14,8 @@ import importlib
 import json
 import sys
 
-# Like the defaults of transformers' pipeline: tokens of a window, and those
-# that it shares with the one before.
+# Number of tokens in a window, and of those that it shares with the previous
+# window. Both are the defaults of transformers' pipeline.
 _WINDOW, _STRIDE = 384, 128
 _WINDOWS_AT_ONCE = 8
 _MAX_LENGTH = 1 << 15
@@ -146,7 +146,7 @@ def _make_tokenizer(vocab):
 
 
 def main() -> None:
-    """Follows the objects of standard input until it ends."""
+    """Executes the objects from standard input until it ends."""
     answerer, records = None, None
     for line in sys.stdin:
         order = json.loads(line)

@@ -132,7 +132,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
     rng = random.Random(values.seed)
     tasks.write_small_wikihop(runs.directory, _RECORDS)
     seconds = {}
-    # Each command needs the outputs of those before it.
+    # Each command needs the outputs of the commands before it.
     last = max(map(COMMANDS.index, values.commands))
     for command in COMMANDS[: last + 1]:
         start = time.perf_counter()
@@ -144,7 +144,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
 
 
 def kill_and_compare(runs, command, seconds, rng) -> program.Line:
-    """Kills a command up to two times, lets it finish, compares the output."""
+    """Kills a command up to twice, lets it finish, and compares its output."""
     output, log = runs.path("killed"), runs.path("log.txt")
     expected = read(runs.path(command))
     with open(log, "ab"):

@@ -20,7 +20,7 @@ from etcmodel.models import EtcConfig
 
 
 def make_layer(case: harness.Case) -> GlobalLocalTransformerLayers:
-    """Builds a layer that shares weights like the preset of the case."""
+    """Builds a layer that shares weights as the preset of the case does."""
     sizes = case.sizes
     config = EtcConfig.from_preset(case.preset)
     layer = GlobalLocalTransformerLayers(

@@ -52,7 +52,7 @@ def time_interleaved(
             in its own process.
         repeats: number of timed rounds.
         seed: seed of the random orders.
-        untimed: number of rounds before the timed ones.
+        untimed: number of rounds to run first, without measuring their time.
 
     Returns:
         Name -> milliseconds in each round.
@@ -105,8 +105,8 @@ class StepProcess:
         warm_up_seconds: seconds of the first run.
 
     Args:
-        make_step: returns the step, after it has made inputs and weights, whose
-            memory does not count. Must be picklable.
+        make_step: makes inputs and weights, whose memory does not count, and
+            returns the step. Must be picklable.
         *args: arguments of `make_step`, which must be picklable.
     """
 
@@ -163,7 +163,7 @@ def time_in_processes(
         make_step: see `StepProcess`.
         arguments: name -> arguments of `make_step`.
         repeats: number of timed rounds.
-        untimed: number of rounds before the timed ones.
+        untimed: number of rounds to run first, without measuring their time.
     """
     with contextlib.ExitStack() as stack:
         processes = {}
@@ -203,7 +203,7 @@ def compile_gradients(
 def trainable_variables(layer: tf.keras.layers.Layer) -> list[tf.Variable]:
     """Returns a layer's trainable weights as variables of TensorFlow.
 
-    Keras 3 wraps them in variables of its own.
+    Keras 3 wraps TensorFlow's variables in `keras.Variable`.
     """
     return [
         weight if isinstance(weight, tf.Variable) else weight.value
@@ -222,7 +222,7 @@ def _start(make_step, args):
         before = tf.config.experimental.get_memory_info("GPU:0")["current"]
         tf.config.experimental.reset_memory_stats("GPU:0")
     else:
-        # Returns freed memory of making the inputs to the system.
+        # Gives memory that making the inputs has freed back to the system.
         ctypes.CDLL(None).malloc_trim(0)
         before = status_bytes("VmRSS")
         # Resets VmHWM, the peak of the resident size, to the present size.

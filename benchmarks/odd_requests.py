@@ -1,4 +1,4 @@
-"""Makes odd requests: random changes of good ones, the same for each seed."""
+"""Makes odd requests: changes good requests at random, reproducibly by seed."""
 
 import copy
 import json
@@ -43,7 +43,7 @@ _RARELY = 0.004
 def make(
     signature: str, inputs: Mapping[str, np.ndarray], seed: int, number: int
 ) -> bytes:
-    """Returns the body of an odd request; the same for the same arguments."""
+    """Returns the body of an odd request, determined by the arguments."""
     rng = np.random.default_rng([seed, number])
     content = rest.body_of(signature, inputs)
     for _ in range(_choose(rng, [1, 1, 1, 2, 3])):
@@ -60,7 +60,7 @@ def _choose(rng, values):
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Returns (container, key) of all values inside of lists and objects."""
+    """Returns (container, key) of each value in lists and objects."""
     found, open_ = [], [value]
     while open_:
         x = open_.pop()
@@ -73,10 +73,9 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _pick(rng, content, kinds=object):
-    """Returns a random place whose value is of a kind, or None."""
+    """Returns a random place whose value is of the types `kinds`, or None."""
     if not isinstance(content, dict | list):
         return None
-    # Few places of large lists, so that other places are chosen as often.
     found = [(x, y) for x, y in _places(content) if isinstance(x[y], kinds)]
     return _choose(rng, found) if found else None
 
@@ -133,7 +132,7 @@ def _resize(rng, value):
 
 @_at_a_place(list)
 def _pad(rng, value):
-    """Makes a list, or its end, only padding."""
+    """Replaces a value by padding, or adds padding before or after it."""
     made = _padding(value)
     return _choose(rng, [made, value + made, made + value])
 
@@ -163,7 +162,7 @@ def _swap(rng, content):
     first, second = _pick(rng, content), _pick(rng, content)
     if first and second:
         a, b = (copy.deepcopy(x[y]) for x, y in (first, second))
-        # The first may be inside of the second.
+        # Values are copied, because one place may be inside the other.
         first[0][first[1]], second[0][second[1]] = b, a
     return content
 
@@ -184,7 +183,7 @@ def _change_keys(rng, content):
 
 
 def _use_columns(rng, content):
-    """Lists values by input; sometimes not as many for one as for others."""
+    """Converts records to columns; sometimes gives one input extra values."""
     rows = content.get("instances") if isinstance(content, dict) else None
     if not isinstance(rows, list) or not all(isinstance(x, dict) for x in rows):
         return content
@@ -251,7 +250,7 @@ def _encode(rng, body):
 
 
 def _repeat_key(rng, body):
-    """Gives the first key of an object twice."""
+    """Repeats the first key of an object."""
     place = body.find(b"{") + 1
     end = body.find(b":", place) + 1
     value = _choose(rng, [b"1,", b"[],", b'"a",', b"{},"])
@@ -275,11 +274,11 @@ _DAMAGES = (
 def make_tensors(
     inputs: Mapping[str, np.ndarray], seed: int, number: int
 ) -> dict[str, np.ndarray]:
-    """Returns inputs of which some are changed; types are kept."""
+    """Returns inputs with random changes; keeps their types."""
     rng = np.random.default_rng([seed, number])
     made = {name: np.asarray(x) for name, x in inputs.items()}
     if rng.random() < 0.3:
-        # Of all inputs alike, so that they fit together.
+        # Changes the shapes of all inputs alike, so that they still match.
         change = _choose(rng, [_twice, _no_rows, _longer])
         made = {name: change(rng, x) for name, x in made.items()}
     for _ in range(rng.integers(1, 4)):
@@ -324,7 +323,7 @@ def _cut(rng, x):
 
 
 def _numbers(kind):
-    """Returns the odd numbers of a type."""
+    """Returns unusual numbers to test for a type."""
     if kind == "f":
         return [np.nan, np.inf, -np.inf, 3e38, -1.0, 0.0, 1e-45]
     return [-1, -2, 0, 1, 3, 50, 2**31 - 1, -(2**31), 10**6]
@@ -337,7 +336,8 @@ def _change_values(rng, x):
         return made
     chosen = rng.random(x.shape) < _choose(rng, [0.05, 0.5, 1.1])
     if x.dtype == object:
-        # JSON has no other text.
+        # JSON requests contain the texts `_TEXTS`; tensors also contain bytes
+        # that are not UTF-8.
         odd = [y.encode("utf-8", "surrogatepass") for y in _TEXTS]
         odd += [b"\xff\xfe", bytes(x.flat[0])[:-3], rng.bytes(50)]
     elif x.dtype == bool:
@@ -357,7 +357,7 @@ def _change_values(rng, x):
 
 
 def _fit(value, dtype):
-    """Limits a number to its type; int64 takes the extremes of int32, too."""
+    """Limits an integer to the range of its type; keeps other numbers."""
     if dtype.kind != "i":
         return value
     limits = np.iinfo(dtype)
@@ -365,7 +365,7 @@ def _fit(value, dtype):
 
 
 def _extreme(rng, x):
-    """Sets one number to an end of its type."""
+    """Sets one integer to the minimum or maximum of its type."""
     made = x.copy()
     if x.size and x.dtype.kind == "i":
         limits = np.iinfo(x.dtype)

@@ -9,8 +9,8 @@ features, and on the first or the best occurrence of each keyphrase:
 prints precision, recall and F1 at 3 on held-out pages, and the seconds of the
 training. With `--lift`, some headings, such as "contact us", are not
 keyphrases. Held-out pages share neither keyphrase words nor such headings with
-training pages. A lifted BERT (converted to ETC) is compared with a model of the
-same sizes from random weights:
+training pages. This compares a lifted BERT (converted to ETC) with a model of
+equal size that starts from random weights:
 
     python -m benchmarks.openkp_small --lift=all-MiniLM-L6-v2
 """

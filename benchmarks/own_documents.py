@@ -137,7 +137,8 @@ class Measurement:
                     "id": f"{i}-{x.id}",
                     "query": x.question,
                     "context": [[p.title, p.sentences] for p in x.context],
-                    # Only facts in the context; 2Wiki also has others.
+                    # Keeps the facts in the context; 2Wiki also has facts
+                    # outside of it.
                     "supporting_facts": [
                         (x.context[paragraph].title, number)
                         for paragraph, number in x.fact_positions

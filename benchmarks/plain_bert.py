@@ -1,7 +1,7 @@
 """Baselines with a plain BERT: mean vectors, and extractive QA on windows.
 
-Encoder, span head, and the windows and answers of SQuAD come from the Model
-Garden, which needs Keras 2.
+The encoder, the span head, and the code that makes SQuAD's windows and decodes
+answers come from the Model Garden, which needs Keras 2.
 """
 
 import types
@@ -156,7 +156,7 @@ def read_squad(
     Args:
         source: the BERT with the initial weights.
         train_file: training questions in SQuAD's format, one answer each.
-        dev_file: questions to answer, in the same format.
+        dev_file: questions to answer, in SQuAD's format.
         epochs: passes over the windows.
         learning_rate: peak learning rate.
         batch_size: number of windows per step.

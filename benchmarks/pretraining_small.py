@@ -11,10 +11,10 @@ words only. Evaluates on held-out articles, with two baselines:
     python -m benchmarks.pretraining_small --corpus=wiki.valid.raw \
         --vocab_file=vocab.txt --lift=all-MiniLM-L6-v2
 
-Every fifth article is held out (`--held_out_every`). It is evaluated eight
-times (`--draws`), each time starting at a later paragraph, so that different
-sentences are masked. Columns with "first" are measured after a tenth of the
-steps.
+Every fifth article is held out (`--held_out_every`). Held-out articles are
+evaluated eight times (`--draws`), each time starting at a later paragraph, so
+that different sentences are masked. Columns with "first" are measured after a
+tenth of the steps.
 """
 
 import json
@@ -122,8 +122,7 @@ def _measure(values, runs) -> Iterator[program.Line]:
         yield from runs.measure(
             {x: y for x, y in rows.items() if x in (values.only or rows)},
             *(steps, rate, _BATCH_SIZE),
-            # The first checkpoint, after a tenth of the steps, is evaluated,
-            # too.
+            # Also evaluates the first checkpoint, after a tenth of the steps.
             interval=max(steps // 10, 1),
             keep_all=True,
         )

@@ -34,7 +34,7 @@ _DEFINE = {
 
 
 class Program(NamedTuple):
-    """A benchmark.
+    """A benchmark, with its flags, its columns and its function.
 
     Attributes:
         name: name of the benchmark.
@@ -42,7 +42,7 @@ class Program(NamedTuple):
             `data/programs.yaml`.
         columns: field of the lines -> its format in the table.
         measure: takes the parsed flags and yields lines.
-        environment: fields that override those of `measure.environment`.
+        environment: fields that override fields of `measure.environment`.
     """
 
     name: str
@@ -166,7 +166,7 @@ def main(program: Program) -> None:
         run(program, flags.FLAGS)
 
     define_flags(program, flags.FLAGS)
-    # Key flags are those that `--help` shows.
+    # `--help` shows only key flags.
     for name in (*program.flags, "output"):
         flag = flags.FLAGS[name]
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)

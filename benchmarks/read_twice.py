@@ -54,7 +54,7 @@ def make_step(
     reads_twice: bool = True,
     model: models.ReadTwiceModel | None = None,
 ) -> Callable[[], tf.Tensor]:
-    """Returns the step to measure: a model on a document.
+    """Returns the step to measure, which runs a model on a document.
 
     Args:
         preset: preset of the model's configuration.
@@ -80,7 +80,8 @@ def make_step(
     if not is_training:
         return tf.function(read)
     return measure.compile_gradients(
-        # Not the sum of the outputs: they are normalized, so its gradient is 0.
+        # The loss is not the sum of the outputs, whose gradient is 0 because
+        # outputs are normalized.
         lambda: tf.reduce_mean(tf.square(read() - 0.5) ** 2),
         model.trainable_variables,
     )

@@ -11,7 +11,7 @@ A small model and NarrativeQA's stories:
         --vocab_file=vocab.txt
 
 A BERT and TriviaQA's pages, with the memories of the ReadTwice paper (E), and
-with memories of the same segment only (SS):
+with each segment's own memories only (SS):
 
     python -m benchmarks.read_twice_by_heart --task=triviaqa \
         --input=qa/web-train.json --lift=all-MiniLM-L6-v2 --variants=E,SS
@@ -86,7 +86,7 @@ _STAGE = re.compile(
 
 
 class Stage(NamedTuple):
-    """A stage of the training.
+    """The settings of one stage of the training.
 
     Attributes:
         segments: number of segments per part of a document.
@@ -248,7 +248,7 @@ def learn(
         seconds += runs.train(training)
         run = training.name
     span_loss = runs.evaluate(run, "dev")["span_loss"]
-    # Each question is a request of its own.
+    # Sends each question as a separate request.
     answers = runs.predict(run, values.input, batch_size=1)
     return {"span_loss": span_loss, "seconds": seconds}, read_answers(answers)
 
@@ -258,7 +258,8 @@ def read_answers(path: str) -> dict[str, str]:
     with open(path, encoding="utf-8") as stream:
         text = stream.read()
     if text.startswith('{"id"'):
-        # Not `splitlines`, which also splits at other characters in answers.
+        # `splitlines` would also split at other characters, which answers may
+        # contain.
         lines = map(json.loads, text.strip().split("\n"))
         return {x["id"]: x["answer"] for x in lines}
     return json.loads(text)

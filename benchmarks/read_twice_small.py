@@ -4,13 +4,13 @@ In generated documents of HotpotQA's format, each of four people is in a city,
 and one of them has the ring. Every paragraph is a segment, so no segment says
 both where a person is and who has the ring. The question is where the ring is.
 The same small model is trained for the same number of steps with the memories
-of the ReadTwice paper (Table 3), and with memories of the same segment only
+of the ReadTwice paper (Table 3), and with each segment's own memories only
 ("SS"):
 
     python -m benchmarks.read_twice_small
 
-prints the exact match in percent on held-out documents, also for guessing one
-of the document's cities, and the seconds of the training.
+prints the exact match in percent on held-out documents for each memory, and for
+guessing one of the document's cities, and the seconds of the training.
 """
 
 import random

@@ -34,7 +34,7 @@ _SENTENCE = 25
 
 
 def request(length: int) -> dict[str, tf.Tensor]:
-    """Makes a request for `serving_default` that nearly fills a length."""
+    """Makes a request for `serving_default` with a text of nearly `length`."""
     rng = np.random.default_rng(length)
     number = (length - 6) // _SENTENCE
     sentences = [

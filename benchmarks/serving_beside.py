@@ -1,4 +1,4 @@
-r"""Measures answers beside those of Hugging Face's models in PyTorch.
+r"""Compares the time of answers with that of Hugging Face's models in PyTorch.
 
     python -m venv /tmp/hf
     /tmp/hf/bin/python -m pip install torch transformers
@@ -12,10 +12,10 @@ machine's processor. All weights are random, so only times count.
 *   `--models=base`: a model of `answer` with the preset `base`, beside
     Longformer base.
 
-Each side runs in processes of its own, which answer in turn, in random order.
-Columns are `p50_ms` and `p95_ms` of a request, `text_ms` of its text processing
-alone (median), `text_share` of the request, and `ratio` of `p50_ms` to that of
-this package.
+Each side runs in separate processes, which take turns in random order. Columns
+are `p50_ms` and `p95_ms` of a request, `text_ms` of its text processing alone
+(median), `text_share`, its share of the request, and `ratio`, `p50_ms` relative
+to this package.
 """
 
 import contextlib
@@ -52,11 +52,11 @@ _BESIDE = {"small": "windowed MiniLM", "base": "Longformer base"}
 
 
 class HuggingFace:
-    """The models of `hugging_face.py` in a process of their interpreter."""
+    """Runs `hugging_face.py` in a process of another Python interpreter."""
 
     def __init__(self, interpreter: str, **model):
         path = str(pathlib.Path(__file__).with_name("hugging_face.py"))
-        # Variables of this package's interpreter do not concern the other.
+        # `PYTHONPATH` is for this package's interpreter only.
         variables = {x: y for x, y in os.environ.items() if x != "PYTHONPATH"}
         self._process = subprocess.Popen(
             [interpreter, path],
@@ -68,7 +68,7 @@ class HuggingFace:
         self.order(**model)
 
     def order(self, **values) -> dict:
-        """Sends an object; returns the answer."""
+        """Sends an object to the process; returns the answer."""
         self._process.stdin.write(f"{json.dumps(values)}\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -156,7 +156,7 @@ def _measure(values) -> Iterator[program.Line]:
 
 
 def _compare(model, request, name, other, repeats) -> Iterator[program.Line]:
-    """Measures one size of request on both sides; yields their lines."""
+    """Measures requests of one size on both sides; yields a line for each."""
     print(name, *request, file=sys.stderr, flush=True)
     directory, vocab_file, model_length = model
     own = f"etcmodel, {name}"

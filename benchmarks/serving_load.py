@@ -4,13 +4,14 @@ r"""Measures `serve` under load: latency, throughput, memory, equal answers.
     python -m benchmarks.serving_load --requests=200 --clients=8
 
 Exports a model of `answer` with random weights and starts `python -m etcmodel
-serve` at 127.0.0.1 for each `--batch_sizes`; 1 joins no requests. One client
-first asks about each text, which gives the expected answers; then so many
-clients at once send `--requests` with texts of mixed lengths, through the
+serve` at 127.0.0.1 once for each of `--batch_sizes`; a batch size of 1 joins no
+requests. One client first asks about each text, which gives the expected
+answers. Then, for each of `--clients`, this number of clients sends
+`--requests` concurrent requests with texts of mixed lengths, through the
 signature `text`. Every run ends after `--limit_s`. Columns:
 
-*   `different`: requests whose answer differs from the one for the text alone,
-    by more than 0.001 in a number.
+*   `different`: number of requests whose answer differs from the expected one;
+    numbers may differ by 0.001.
 *   `p50_ms`, `p95_ms`: from request to answer, as a client sees it.
 *   `half_mb`, `end_mb`: resident memory of the server after half of the
     requests and after all.
@@ -46,7 +47,7 @@ _SENTENCE, _PARAGRAPH = 24, 5
 
 
 class Asked(NamedTuple):
-    """Answers of a server.
+    """Answers of a server, with times and memory.
 
     Attributes:
         answers: for each request, the number of its text, and its answer.
@@ -62,7 +63,7 @@ class Asked(NamedTuple):
 
 
 class Server:
-    """`python -m etcmodel serve` in a process of its own.
+    """Runs `python -m etcmodel serve` in a separate process.
 
     Args:
         saved_model: the exported model.
@@ -125,9 +126,9 @@ class Server:
 
 
 def make_text(length: int, seed: int = 0) -> str:
-    """Makes paragraphs of sentences that have so many tokens in all."""
+    """Makes paragraphs of sentences with about `length` tokens in all."""
     words = random.Random(seed).choices(serving.WORDS, k=length)
-    # A period is a token, too.
+    # A period also counts as a token.
     sentences = [
         " ".join(words[x : x + _SENTENCE]) + "."
         for x in range(0, length * _SENTENCE // (_SENTENCE + 1), _SENTENCE)
@@ -176,7 +177,7 @@ def ask_all(
         server: the server.
         bodies: the requests.
         order: the numbers of the requests to send, in order.
-        num_clients: number of clients, each with a connection of its own.
+        num_clients: number of clients, each with a separate connection.
         limit_s: seconds after which no client sends another request.
     """
     left, lock, start = iter(order), threading.Lock(), time.perf_counter()
@@ -206,7 +207,7 @@ def ask_all(
 
 
 def is_same(one: dict, other: dict) -> bool:
-    """Tells whether answers are equal, except for rounding of numbers."""
+    """Returns whether answers are equal, except for rounding of numbers."""
     if one.keys() != other.keys():
         return False
     for name, x in one.items():

@@ -4,11 +4,11 @@ r"""Measures the time from a fresh server process to its first answers.
     python -m benchmarks.serving_start --presets=small --repeats=5
 
 Exports a model of `answer` with random weights for each preset, starts `python
--m etcmodel serve`, and sends requests through the signature `text`. The parts
-are measured in another process. Columns are medians:
+-m etcmodel serve`, and sends requests through the signature `text`. Another
+process measures the parts of the start. Columns are medians:
 
 *   `ready_s`: from the start of the process until it listens. `first_ms`: the
-    first request after that. `later_ms`: the third one.
+    first request after that. `later_ms`: the third request.
 *   `import_s`: TensorFlow and the server. `load_s`: `tf.saved_model.load`.
     `warm_s`: the first answers of `serving_default` and `text`, which the
     server waits for before it listens.
@@ -31,7 +31,7 @@ from etcmodel.serving import versions
 from etcmodel.tasks import registry
 
 _TASK = "answer"
-# The modules that the command imports before it loads a model.
+# Modules that the command `serve` imports before it loads a model.
 _IMPORTS = (
     "tensorflow",
     "tensorflow_text",

@@ -179,7 +179,7 @@ class _Files:
         return folder
 
     def _write_squad(self, path):
-        """Writes enough articles to have some in each fold."""
+        """Writes enough articles for each fold to have some."""
         answers = [{"text": "Brno", "answer_start": 13}]
         articles = [
             {
@@ -204,7 +204,7 @@ class _Files:
 
 
 class _InThisProcess:
-    """Replaces `measure.StepProcess` without a new process."""
+    """Replaces `measure.StepProcess`; runs the step in this process."""
 
     def __init__(self, make_step, *args):
         self._step = make_step(*args)

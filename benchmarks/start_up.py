@@ -11,8 +11,8 @@ own layers, and with keras-hub's BERT if it is installed
 seconds:
 
 *   `build`: building the model. `first_fit`: the first call of `fit`, with one
-    step. `built_optimizer`: the same after `model.optimizer.build(...)`.
-    `step`: a later step.
+    step. `built_optimizer`: the first call of `fit` after
+    `model.optimizer.build(...)`. `step`: a later step.
 *   `export`, `load`, `first_request`, and `request`: a later request.
 """
 
@@ -66,7 +66,7 @@ class Case(NamedTuple):
 
 
 def make_model(case: Case) -> tf.keras.Model:
-    """Builds a model that scores each global token, or else each token."""
+    """Builds a model that scores each global token, or each token if none."""
     make_encoder = {
         "etcmodel": _make_etc,
         "keras": _make_keras,
@@ -185,7 +185,7 @@ def fit_and_export(case: Case, directory: str) -> dict[str, float]:
     )
     with _timed(seconds, "first_fit"):
         fit()
-    # Not timed, because the second call still prepares some functions.
+    # The second call is not timed, because it still prepares some functions.
     fit()
     with _timed(seconds, "step"):
         fit()

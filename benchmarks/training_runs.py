@@ -67,7 +67,8 @@ class Training(NamedTuple):
         steps: number of steps.
         rate: peak learning rate.
         batch_size: records per step.
-        encoder, model, task: overrides of these configurations.
+        encoder, model, task: overrides of the configuration of the encoder, of
+            the model and of the task.
         init: name of the run or the lifted model with the initial weights.
         options: further flags of `train`.
         interval: number of steps between logged losses.
@@ -283,7 +284,7 @@ def run_command(name: str, *options: str, **given: Any) -> None:
     Args:
         name: name of the command.
         *options: complete flags, such as "--seed=1".
-        **given: name -> value of further flags; those that are None are left
+        **given: name -> value of further flags; flags that are None are left
             out.
 
     Raises:

@@ -12,8 +12,8 @@ Also measures the time spent waiting for batches. Needs Keras 2:
 *   `ratio`: `task_ms / bare_ms`, both medians.
 *   `waiting`: the fraction of time that minimal steps wait for the next batch.
 *   `trained`: number of weights that are trained, in millions.
-*   `memory`: peak memory of the process after the first steps of `train`, in
-    GB. The minimal step has not run then.
+*   `memory`: peak memory of the process after the first steps of `train` and
+    before the minimal steps, in GB.
 
 All are measured in one process. The two kinds of steps alternate.
 `--options=--lora_rank=8` measures LoRA.
@@ -129,7 +129,7 @@ def _measure(values) -> Iterator[program.Line]:
             "memory": memory,
             "milliseconds": times,
         }
-    # Yielded here because `runner.quiet` hides output above.
+    # The line is yielded here, because `runner.quiet` hides output above.
     yield line
 
 

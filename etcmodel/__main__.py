@@ -1,4 +1,4 @@
-"""Runs `python -m etcmodel COMMAND`; the same as the program `etcmodel`."""
+"""Runs `python -m etcmodel COMMAND`, like the program `etcmodel`."""
 
 import sys
 

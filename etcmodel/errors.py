@@ -1,10 +1,10 @@
-"""Errors that users can fix; the command line shows them without traceback."""
+"""Errors that users can fix; the command line prints no traceback."""
 
 import collections
 import re
 import reprlib
 
-# Hub owners of models that have a name without an owner.
+# Prefix of a model name without owner -> the model's owner in the hub.
 _OWNERS = {
     "bert-": "google-bert",
     "roberta-": "FacebookAI",
@@ -18,7 +18,7 @@ _GRAPH_LINES = (
     "Detected at node",
     "<stack traces unavailable>",
 )
-# Parts of other lines that name only a place.
+# Parts of lines that name only a place in a graph.
 _PLACES = re.compile(
     r"^\{\{.*?\}\} *"
     r"|Error in user-defined function passed to .{0,200}?Iterator::\S+: +"
@@ -46,7 +46,7 @@ def where(
     line: int | None = None,
     record_id: str | None = None,
 ) -> str:
-    """Returns the place of a record, for a message.
+    """Describes the place of a record for a message.
 
     Example: `"rows.csv, line 4, record 2 (id 'x')"`. Lines count from 1,
     records from 0.
@@ -57,7 +57,7 @@ def where(
 
 
 class RecordError(UserError):
-    """An error for a record of a data file that cannot be used.
+    """Raised for an unusable record of a data file.
 
     Attributes:
         reason: a few words that group such errors in statistics, such as
@@ -81,9 +81,10 @@ class RecordError(UserError):
     ):
         """Builds the message.
 
-        `path`, `index`, `line` and `record_id` are those of `where`. `field` is
-        the wrong field. `problem` says what was found and what was expected.
-        `advice` says what to do; the message adds how to skip such records.
+        `path`, `index`, `line` and `record_id` are the arguments of `where`.
+        `field` is the wrong field. `problem` says what was found and what was
+        expected. `advice` says what to do; the message adds how to skip such
+        records.
         """
         self.reason, self.path, self.index = reason, path, index
         place = where(path, index, line, record_id)
@@ -96,7 +97,7 @@ class RecordError(UserError):
         )
 
     def without_traceback(self) -> "RecordError":
-        """Drops traceback and cause, which hold the record; returns self."""
+        """Drops traceback and cause, which keep the record; returns self."""
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
@@ -174,7 +175,7 @@ def without_stack(message: str) -> list[str]:
 
 
 def download_advice(path: str) -> str:
-    """Returns how to download a model whose directory does not exist."""
+    """Returns advice on downloading a model whose directory does not exist."""
     name = path.rstrip("/")
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         name = name.split("/")[-1]

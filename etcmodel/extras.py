@@ -40,14 +40,14 @@ EXTRAS = {
 
 
 class MissingExtraError(ModuleNotFoundError, UserError):
-    """Raised if an optional package, which an extra installs, is missing."""
+    """Raised if an optional package is missing; names the extra to install."""
 
 
 def require(*modules: str) -> None:
-    """Raises a `MissingExtraError` if one of these modules is not installed.
+    """Raises a `MissingExtraError` if one of the modules is not installed.
 
-    Imports nothing. Packages call it in `__init__`, before an import of one of
-    their modules would fail.
+    Imports nothing. Packages call it in `__init__`, so that its error comes
+    before that of a failing import.
     """
     missing = [x for x in modules if importlib.util.find_spec(x) is None]
     if not missing:

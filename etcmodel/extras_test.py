@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def listed():
-    """Returns name -> requirements for the lists in pyproject.toml."""
+    """Returns list name -> requirements for the lists in pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     lists = re.findall(r"^(\w+) = \[(.*?)\]$", text, re.M | re.S)
     found = {name: re.findall(r'"([^"]+)"', x) for name, x in lists}

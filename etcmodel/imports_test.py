@@ -25,12 +25,13 @@ def imported_names(path):
     return names
 
 
-# Makes the packages of all extras unimportable.
+# Makes imports of the packages of all extras fail.
 BLOCK = f"""
 import sys
 sys.modules |= dict.fromkeys({sum(extras.EXTRAS.values(), ())!r})
 """
-# Imports all modules; prints those whose error does not name the extra.
+# Imports all modules; prints each module that imports, or whose error does not
+# name the extra.
 IMPORT_ALL = f"""{BLOCK}
 import importlib
 for name in sys.argv[1:]:

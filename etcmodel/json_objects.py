@@ -22,8 +22,8 @@ def parse(content: str | bytes, *, is_strict: bool = False) -> dict[str, Any]:
     """Parses a JSON object.
 
     Raises a ValueError that describes the problem: "it is not JSON (...)". By
-    default, NaN and infinity are numbers, and the last of equal keys counts; if
-    `is_strict`, both are errors.
+    default, NaN and infinity are accepted, and the last value of a repeated key
+    counts; if `is_strict`, both are errors.
     """
     if isinstance(content, bytes):
         content = decode(content)
@@ -72,9 +72,9 @@ def check_object(value: Any) -> dict[str, Any]:
 
 def dump_note(content: Mapping[str, Any]) -> str:
     """Returns indented, sorted JSON of an object, with its checksum."""
-    # The round trip makes keys strings and tuples lists, as when the file is
-    # read. `indent` is needed because `json` writes Keras's dict subclasses
-    # only with it.
+    # The round trip turns keys into strings and tuples into lists, as reading
+    # the file does. `indent` is needed because `json` writes Keras's dict
+    # subclasses only with it.
     content = json.loads(json.dumps(content, indent=2))
     content[CHECKSUM] = _checksum(content)
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
@@ -82,7 +82,7 @@ def dump_note(content: Mapping[str, Any]) -> str:
 
 
 def is_file_name(value: object) -> bool:
-    """Returns whether a value is the name of a file, without a directory."""
+    """Returns whether a value is a bare file name, without a directory."""
     return isinstance(value, str) and bool(
         # Separators of any operating system.
         re.fullmatch(r"(?!\.{1,2}$)[^/\\\0]+", value)

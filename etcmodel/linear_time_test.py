@@ -1,4 +1,4 @@
-"""Tests that patterns and functions that read user texts take linear time.
+"""Tests that patterns and functions take linear time on users' texts.
 
 Compares times for 10 and 100 kB of repeated characters. The limits are so high
 that only quadratic functions exceed them.
@@ -92,7 +92,7 @@ class _Use(NamedTuple):
 
 
 def _calls(module: str) -> Iterator[ast.Call]:
-    """Yields calls that may be calls of `re` or `tf.strings` functions."""
+    """Yields calls that may call functions of `re` or `tf.strings`."""
     path = _PACKAGE.parent / (module.replace(".", "/") + ".py")
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -208,7 +208,7 @@ def _half(text: str) -> str:
 
 _TABLE = tables.read_rows
 _FUNCTIONS = {
-    # Functions of texts and answers.
+    # Functions that take texts or answers.
     "normalize": normalized_texts.normalize,
     "normalize_answer": answer_metrics.normalize_answer,
     "normalize_triviaqa": triviaqa.normalize_answer,
@@ -286,7 +286,8 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
         for unit in units:
             before, taken = 0, 0.0
             for size in sizes:
-                # A different last character prevents a match of all text.
+                # The last character differs, so that the whole text does not
+                # match.
                 text = unit * (size // len(unit)) + "\x01"
                 most = floor
                 if before:
@@ -306,7 +307,7 @@ class LinearTimeTest(tf.test.TestCase, parameterized.TestCase):
                 before = size
 
     def test_patterns(self):
-        """Checks all patterns of the package, including on their own words."""
+        """Checks all patterns of the package, also on their own words."""
         for module in _modules():
             for place, pattern, run in _uses(module):
                 words = re.findall(r"[A-Za-z][A-Za-z :'-]+", pattern)

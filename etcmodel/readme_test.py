@@ -82,7 +82,7 @@ class ReadmeTest(unittest.TestCase):
             )
             files += [f"{x.replace('.', '/')}.py" for x in programs]
             for file in files:
-                # Placeholders.
+                # Skips placeholders, which name no real file.
                 if not file.endswith(("/x.py", "/x_test.py", "NAME.py")):
                     self.assertTrue((ROOT / file).exists(), file)
 

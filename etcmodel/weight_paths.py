@@ -1,4 +1,4 @@
-"""Names of weights that are the same in Keras 2 and 3."""
+"""Names weights identically in Keras 2 and Keras 3."""
 
 import tensorflow as tf
 

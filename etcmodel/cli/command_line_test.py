@@ -136,6 +136,17 @@ _CHECKED = {
             "--output=full": "full is a directory",
         },
     ),
+    "serve": (
+        "--saved_model=model",
+        {
+            "--saved_model=": "Give either --saved_model or --model_dir",
+            "--saved_model=GONE": "GONE is no SavedModel",
+            "--saved_model= --model_dir=GONE": "GONE is not the directory of ",
+            "--model_dir=trained": "Give either --saved_model or --model_dir",
+            "--example=GONE": "--example=GONE: there is no such file",
+            "--model_name=a/b": "--model_name=a/b: choose a name without",
+        },
+    ),
     "demo": (
         "",
         {
@@ -215,7 +226,7 @@ class CliTest(CommandTestCase):
     @parameterized.named_parameters(
         ("command", "prepro", "no command 'prepro'. Did you mean prepro"),
         ("flag", "predict --inptu=x", "no flag --inptu. Did you mean --input?"),
-        ("missing", "predict --input=x", "needs --saved_model, --output"),
+        ("missing", "predict --input=x", "predict needs --saved_model. See"),
         ("word", "predict x.json", "unexpected argument 'x.json'"),
         ("number", "predict --batch_size=x", "--batch_size=x"),
         ("bound", "predict --batch_size=0", "--batch_size=0"),

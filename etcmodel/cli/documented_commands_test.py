@@ -26,6 +26,7 @@ class DocumentedCommandsTest(parameterized.TestCase):
         text = (_ROOT / page).read_text("utf-8")
         lines = re.findall(r"^python -m etcmodel (.+)$", text, re.MULTILINE)
         for line in lines:
+            line, *_ = line.partition(" > ")
             command, *arguments = shlex.split(line, comments=True)
             module = command_line.load(command)
             with mock.patch.object(module, "run") as run:

@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import resource
 import shutil
@@ -7,6 +8,7 @@ from unittest import mock
 
 import tensorflow as tf
 
+from etcmodel.engine import serve
 from etcmodel.serving import answers as answers_lib
 from etcmodel.serving import exported
 from testing import reading
@@ -72,6 +74,38 @@ class PredictTest(CommandTestCase):
             "Metrics of 5 records with an answer:\naccuracy: 0.4\n",
             out,
         )
+
+    def test_print_request(self):
+        """Prints nothing but the request, notes apart; writes nothing."""
+        with mock.patch.object(serve.Options, "max_records", 1):
+            code, out, err = run_cli(
+                "predict",
+                f"--saved_model={self.saved_model}",
+                f"--input={self.input}",
+                "--print_request",
+            )
+        self.assertEqual(0, code)
+        (record,) = json.loads(out)["instances"]
+        self.assertEqual(self.records[0]["query"], record["query"])
+        self.assertRegex(
+            err, "^The request has the first 1 records of [^\n]*\n$"
+        )
+        for flag in ("output", "metrics"):
+            self.assert_fails(
+                run_cli(
+                    "predict",
+                    f"--saved_model={self.saved_model}",
+                    f"--input={self.input}",
+                    f"--{flag}={self.output}",
+                    "--print_request",
+                ),
+                f"--{flag} does not apply to --print_request",
+            )
+        self.assertFalse(os.path.exists(self.output))
+
+    def test_needs_an_output(self):
+        self.output = ""
+        self.assert_fails(self._predict(), "needs --output.* --print_request")
 
     def test_metric_of_the_records_with_an_answer(self):
         # Answers keep their accents and spaces.
@@ -334,6 +368,28 @@ class PredictTest(CommandTestCase):
             {"a.md": "Who?B", "b.md": "Who?O"}, read_json(self.output)
         )
 
+    def test_plain_text_without_query(self):
+        """The signature `text` of openkp takes the text alone."""
+        self.input = self.path("a.md")
+        with open(self.input, "w") as stream:
+            stream.write("Jan paints.")
+
+        def answer(text):
+            return {"keyphrases": tf.constant([["Jan", ""]]), "text": text}
+
+        signatures = {"serving_default": None, "text": answer}
+        model = mock.Mock(signatures=signatures)
+        with (
+            _fake_model("openkp", None),
+            mock.patch.object(
+                answers_lib, "load_saved_model", return_value=model
+            ),
+        ):
+            self.assert_succeeds(self._predict())
+        self.assertEqual(
+            {"url": "a.md", "KeyPhrases": [["Jan"]]}, read_json(self.output)
+        )
+
     def test_options_of_plain_texts(self):
         self.assert_fails(
             self._predict("--query=a"), "--query applies to plain texts"
@@ -344,7 +400,7 @@ class PredictTest(CommandTestCase):
         for task, flags, message in (
             ("classify", ["--candidate=b"], "classify has no candidates"),
             ("answer", [], "a.md is a plain text, and answer answers"),
-            ("openkp", [], "openkp does not answer plain texts"),
+            ("openkp", ["--query=b"], "--query='b': openkp takes no query"),
             ("classify", ["--reading=text_field=b"], "without fields"),
         ):
             with _fake_model(task, None):

@@ -1,4 +1,4 @@
-"""A demo: a generated corpus, and a small ETC trained on it."""
+"""A demo that trains a small ETC on a generated corpus."""
 
 from etcmodel import extras
 

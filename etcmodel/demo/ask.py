@@ -21,7 +21,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  The graph uses its operations.
 
 _BATCH_SIZE = 32
-# The records of longer files are not shown, only counted.
+# Maximum number of records in a file for which each record is shown. For longer
+# files, answers are only counted.
 _MAX_SHOWN = 3
 
 

@@ -131,7 +131,7 @@ class AskTest(tf.test.TestCase, parameterized.TestCase):
         answers = ["rome", "rome", "bonn"]
         expected = {"answers": answers, "num_right": 1, "num_known": 2}
         self.assertEqual({path: expected}, written["files"])
-        # Long files are counted, not printed.
+        # Records of long files are counted, not printed.
         path = self._write([_record("rome", answer="rome")] * 4)
         printed = self._main(self.saved_model, path)
         self.assertNotIn("Answer:", printed)

@@ -18,7 +18,7 @@ Kinds of questions (`QUESTION_KINDS`):
 *   `"bridge"`: like `"fixed"`, but one trade of every island belongs to a
     person, and another document says on which island the person lives.
 
-Training and held-out records have different island names (`split`).
+Training records and held-out records have different island names (`split`).
 """
 
 import itertools
@@ -40,7 +40,7 @@ _REMARKS_PER_DOCUMENT = 2
 
 
 def island_names(split: str) -> list[str]:
-    """Returns the island names of a split; the two splits share none.
+    """Returns the island names of a split; the two splits share no name.
 
     A name is a pair of words. Every fourth pair belongs to the held-out
     records, so that both splits have all words:
@@ -85,7 +85,7 @@ def make_records(
             f"got {question_kind!r}."
         )
     names = island_names(split)
-    # `random` seeds with a string in the same way in every process.
+    # A string seeds `random` identically in every process.
     rng = random.Random(f"{question_kind}/{split}/{seed}")
     return [
         _make_record(rng, f"isles_{split}_{index}", question_kind, names)
@@ -157,7 +157,7 @@ def _tell(rng: random.Random, who: str, trade: world.Trade) -> str:
 def _make_documents(
     rng: random.Random, facts: list[list[str]], islands: list[str]
 ) -> list[str]:
-    """Distributes the facts; no document has two facts about one island."""
+    """Distributes the facts over documents, at most one per island in each."""
     capacity = sum(map(len, facts)) / _NUM_DOCUMENTS
     while True:
         documents = [[] for _ in range(_NUM_DOCUMENTS)]

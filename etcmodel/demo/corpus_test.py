@@ -26,7 +26,7 @@ def _many_records(kind):
 
 
 def _sentences(record):
-    """Returns (document, sentence) pairs, lower case, in order of the text."""
+    """Returns lower-case (document, sentence) pairs, in the text's order."""
     return [
         (number, sentence.strip().lower())
         for number, text in enumerate(record["supports"])
@@ -41,7 +41,7 @@ def _mentions(name, text):
 
 
 def _read(record):
-    """Reads facts: island -> {trade: index of the document with it}."""
+    """Extracts facts: island -> {trade: index of the document stating it}."""
     islands = record["candidates"]
     homes = {}
     told_of_others = []
@@ -103,7 +103,7 @@ _TRIVIAL_STRATEGIES = {
 
 
 def _accuracy(records, score, rng):
-    """Computes the accuracy of choosing the highest score; ties are random."""
+    """Computes the accuracy of the highest score; breaks ties at random."""
     right = 0
     for record in records:
         best = max(
@@ -219,7 +219,7 @@ class CorpusTest(tf.test.TestCase, parameterized.TestCase):
     def test_seed(self):
         records = corpus.make_records(5, seed=9)
         self.assertNotEqual(records, corpus.make_records(5, seed=10))
-        # A larger number of records starts with the same records.
+        # With a larger number of records, the first ones do not change.
         self.assertEqual(corpus.make_records(9, seed=9)[:5], records)
 
     @parameterized.parameters(

@@ -1,4 +1,4 @@
-"""The demo: from a generated corpus to the answers of a SavedModel.
+"""Runs the demo, from a generated corpus to the answers of a SavedModel.
 
 Users take the same steps with their own data. Commands of `python -m etcmodel`
 are printed before they run.
@@ -202,10 +202,11 @@ class _Steps:
 
 
 def prepare_output_dir(output_dir: str) -> None:
-    """Creates an empty output directory; replaces that of an earlier demo.
+    """Creates an empty output directory; replaces an earlier demo's directory.
 
     Raises:
-        UserError: the directory has other files, or cannot be created.
+        UserError: the directory has files but was not made by a demo, or it
+            cannot be created.
     """
     marker = os.path.join(output_dir, MARKER_FILE)
     try:
@@ -239,7 +240,7 @@ def _read_question(path: str | None) -> list[dict]:
     """Reads the user's questions, to find errors before training starts."""
     if path is None:
         return [QUESTION]
-    # Imports TensorFlow, so only if it is needed this early.
+    # This module imports TensorFlow, so it is only imported for a file.
     from etcmodel.demo import ask
 
     try:
@@ -249,7 +250,7 @@ def _read_question(path: str | None) -> list[dict]:
 
 
 def _example_of(record: dict) -> dict[str, str]:
-    """Returns the inputs of `serve` for a record: one text for each."""
+    """Converts a record to a request for `serve`, with one text per input."""
     return {
         "query": record["query"],
         "candidates": "\n".join(record["candidates"]),
@@ -283,7 +284,7 @@ def _write_corpus(options: Options) -> None:
 
 
 def _write_vocab(options: Options) -> str:
-    # Imports TensorFlow here, so that its log messages appear in this step.
+    # TensorFlow is imported here, so that its log messages appear in this step.
     from etcmodel.demo import vocab
 
     texts = [

@@ -92,7 +92,7 @@ class DemoTest(tf.test.TestCase):
             demo.prepare_output_dir(os.path.join(foreign, "mine"))
 
     def test_bad_question_ends_the_demo_first(self):
-        """`ask_test.py` has the messages."""
+        """Tests one message; `ask_test.py` tests the others."""
         question = write_file(self, [{"query": "a"}])
         output_dir = self.path("output")
         flags = demo.Options(output_dir=output_dir, question=question)
@@ -114,7 +114,8 @@ class DemoTest(tf.test.TestCase):
                 train_steps=3,
                 min_accuracy=1.0,
             )
-            # After three steps, the accuracy is too low, which is an error.
+            # After three training steps, the accuracy is too low, so the demo
+            # fails.
             with (
                 contextlib.redirect_stdout(io.StringIO()) as out,
                 self.assertRaisesRegex(UserError, "of the held-out records ri"),
@@ -125,7 +126,8 @@ class DemoTest(tf.test.TestCase):
         with open(f"{output_dir}/results.json", encoding="utf-8") as file:
             results = json.load(file)
         self.assertEqual(results["chance"], 1 / 6)
-        # The same model gives the same results from features and raw text.
+        # The exported model gives the same results for features and for raw
+        # text.
         self.assertNear(
             results["accuracy"], results["accuracy_from_raw_text"], 1e-6
         )

@@ -14,7 +14,7 @@ _BATCH_SIZE = 1000
 def build_vocab(
     texts: Iterable[str], vocab_file: str, vocab_size: int = 1000
 ) -> int:
-    """Builds a lower-case vocabulary with tensorflow-text's own tool.
+    """Builds a lower-case vocabulary with tensorflow-text's vocabulary tool.
 
     The vocabulary starts with the tokens that this package needs
     (`tokenizers.WORDPIECE_RESERVED_TOKENS`). It contains every letter of the

@@ -1,4 +1,4 @@
-"""The fictional world of the demo: its names, its trades, its sentences.
+"""The demo's fictional world: names, trades and sentences.
 
 The world is an archipelago. Every island is known for two of eight trades, and
 the documents of a record (`corpus.py`) say so in varying words. All text is
@@ -41,7 +41,7 @@ class Trade:
     Attributes:
         name: name of the trade in questions.
         phrases: predicates that follow a subject, such as an island.
-        sayings: sentences with the subject in place of `{who}`.
+        sayings: sentences in which `{who}` stands for the subject.
     """
 
     name: str
@@ -152,7 +152,7 @@ OPENINGS = (
     "The tax collector reports as follows.",
 )
 
-# A hand-written question that is not in the corpus.
+# A question that was written by hand and is not in the corpus.
 QUESTION = {
     "id": "typed_by_hand",
     "query": "island_with lighthouse and beehives",

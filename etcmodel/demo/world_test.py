@@ -14,7 +14,7 @@ def _words(text):
 
 
 def _texts():
-    """Returns every text of the world, with empty placeholders."""
+    """Returns every text of the world, with placeholders removed."""
     templates = [*world.OPENINGS, *world.RESIDENCES, *world.FRAMES]
     templates += [*world.REMARKS_ON_ONE, *world.REMARKS_ON_TWO]
     for trade in world.TRADES:
@@ -29,12 +29,12 @@ class WorldTest(tf.test.TestCase):
         self.assertLen(set(names), 8)
         for trade in world.TRADES:
             keywords = TELLTALES[trade.name]
-            # Documents use the word of the question, too.
+            # Documents also use the word that the question uses.
             self.assertIn(trade.name, keywords)
             told = [set(_words(t)) for t in (*trade.phrases, *trade.sayings)]
             for words in told:
                 self.assertLen(words & keywords, 1, trade)
-                # Words vary: no word is in all sentences.
+                # No keyword is in all sentences, so words vary.
             self.assertEqual(keywords, set.union(*told) & keywords)
         self.assertLen(set.union(*TELLTALES.values()), 3 * 8)
 

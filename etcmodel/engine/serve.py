@@ -80,7 +80,7 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
     )
     options_lib.check(options)
     paths.check(options)
-    if (options.saved_model is None) == (options.model_dir is None):
+    if bool(options.saved_model) == bool(options.model_dir):
         raise UserError("Give either `saved_model` or `model_dir`.")
     # The name becomes part of an address.
     if options.model_name is not None and (
@@ -94,7 +94,7 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.port))
         saved_model = options.saved_model
-        if saved_model is None:
+        if not saved_model:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             saved_model = os.path.join(folder, "1")
             export.export(

@@ -1,4 +1,4 @@
-"""Python API: trains and uses models for users' own documents."""
+"""Python API to train and use models on users' own documents."""
 
 from etcmodel import extras
 

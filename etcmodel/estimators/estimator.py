@@ -1,4 +1,4 @@
-"""Base class of the models for users' own documents, which can be trained."""
+"""Base class of trainable models for users' own documents."""
 
 import dataclasses
 import os
@@ -48,9 +48,9 @@ class Estimator(predictors.RowPredictor[Result]):
     directory.
 
     The subclasses take options as keyword arguments. An option that is None
-    (the default) has the value of the run that `fit` continues, or without a
-    run, the default given here or in the subclass. All subclasses have these
-    options:
+    (the default) keeps the value of the run that `fit` continues. Without a
+    run, it has the default given here or in the subclass. All subclasses have
+    these options:
 
     *   `long_length`, `global_length`: lengths of the input, in tokens
         (default: 4096 and 512). Text that does not fit is truncated.
@@ -77,11 +77,12 @@ class Estimator(predictors.RowPredictor[Result]):
         self._check_values()
         self.history: dict[str, Mapping[int, Any]] = {}
         self._source = self._vocab_file = None
-        # Options at the last `fit`, which the run in `model_dir` has.
+        # Options at the last `fit`; the run in `model_dir` was trained with
+        # them.
         self._trained_with = {}
 
     def open(self, path: str | os.PathLike) -> None:
-        """Opens a run or a SavedModel. `fit` then continues the run."""
+        """Opens a run, which `fit` then continues, or a SavedModel."""
         super().open(path)
         if self.model_dir:
             self._source = self.model_dir
@@ -152,17 +153,17 @@ class Estimator(predictors.RowPredictor[Result]):
     ) -> "Estimator":
         """Trains the model; with validation, keeps the best checkpoint.
 
-        Calling it again continues training with the same weights, options and
-        labels. To train on other labels, list all of them in the option
-        `labels`; the head is then initialized at random.
+        Calling `fit` again continues training from the current weights, with
+        the current options and labels. To train on other labels, list all of
+        them in the option `labels`; the head is then initialized at random.
 
         Args:
             records: training records, as for `predict` but with labels; or the
                 path of a file. See docs/own_documents.md.
-            validation: validation records, in the same forms.
+            validation: validation records, in any form that `records` may have.
             validation_fraction: share of `records` to hold out for validation,
                 instead of `validation`.
-            epochs: passes over the records; by default the experiment's.
+            epochs: passes over the records; by default those of the experiment.
             batch_size: number of records per step.
             learning_rate: peak learning rate, reached after the warm-up.
             patience: number of validations without a better metric after which
@@ -190,7 +191,7 @@ class Estimator(predictors.RowPredictor[Result]):
             `self`.
 
         Raises:
-            UserError: records, options or weights do not fit.
+            UserError: records, options or weights cannot be used.
         """
         reporter = _reporter(verbose)
         self._check_values()
@@ -264,9 +265,9 @@ class Estimator(predictors.RowPredictor[Result]):
         return super()._make_answers()
 
     def _other_options(self, had: dict[str, Any]) -> list[str]:
-        """Returns the names of options whose values the model does not have.
+        """Returns the names of options that differ from the trained model's.
 
-        `had` has the options of the model.
+        `had` has the options of the trained model.
         """
         reading = self._spec.reading
         return [
@@ -299,7 +300,7 @@ class Estimator(predictors.RowPredictor[Result]):
     def _preprocess(
         self, folder, records, validation, fraction, seed, reading, reporter
     ) -> dict[str, str]:
-        """Preprocesses the records; returns options of `train` with paths."""
+        """Preprocesses the records; returns their paths as `train` options."""
         if validation is not None and fraction is not None:
             raise UserError(
                 "Both `validation` and `validation_fraction` are set. Give "
@@ -347,15 +348,16 @@ class Estimator(predictors.RowPredictor[Result]):
         return {"train_data": train_data, "validation_data": dev}
 
     def _reading(self) -> dict[str, Any]:
-        """Returns `task_options` for `preprocess`."""
+        """Returns the `task_options` to pass to `preprocess`."""
         options = self.options
         if self.model_dir:
-            # `save` can store longer lengths in a run than its records have.
+            # `save` can store lengths in a run that exceed those of its
+            # records.
             model = runs.read_params(self.model_dir)["task"]["model"]
             lengths = {x: model[x] for x in _SIZES if model.get(x)}
             options = {**lengths, **options}
         if self._has_other_labels():
-            # The other options of the run are kept.
+            # Keeps the run's remaining options.
             noted = self._noted()
             options = {
                 **{x: noted[x] for x in noted if not x.startswith("label")},
@@ -385,7 +387,7 @@ class Estimator(predictors.RowPredictor[Result]):
     def _parameters(self, given: dict[str, Any]) -> dict[str, Any]:
         """Returns the trainer's parameters for the options.
 
-        `given` has parameters that override them.
+        Parameters in `given` override them.
         """
         fields, found = self._fields(), {}
         before = {}
@@ -402,7 +404,7 @@ class Estimator(predictors.RowPredictor[Result]):
         return {**found, **given}
 
     def save(self, directory: str | os.PathLike) -> None:
-        """Copies the run to a directory, which `etcmodel.load` can open.
+        """Copies the run to a directory that `etcmodel.load` can open.
 
         Raises:
             UserError: there is no run, or the directory is not empty, overlaps
@@ -435,7 +437,7 @@ class Estimator(predictors.RowPredictor[Result]):
             self.model_dir,
             directory,
             dirs_exist_ok=True,
-            # This file lists the files of the original directory.
+            # Skips the file that lists the files of the original directory.
             ignore=shutil.ignore_patterns(own_files.FILE),
         )
         if overrides:
@@ -505,11 +507,11 @@ def start(
     Args:
         cls: the subclass of `Estimator`.
         source: the output of `etcmodel lift`, a run of `train`, a published
-            checkpoint, or the name of a preset such as "small", whose weights
-            are random. A Hugging Face model (a directory or a name in the hub,
-            such as "google-bert/bert-base-uncased") is lifted (converted to
-            ETC) once; see `sources.find`. A run of the same task is continued
-            by `fit`, with the run's values of options that are not given here.
+            checkpoint, or the name of a preset such as "small", which has
+            random weights. A Hugging Face model (a directory or a name in the
+            hub, such as "google-bert/bert-base-uncased") is lifted (converted
+            to ETC) once; see `sources.find`. `fit` continues a run of the same
+            task; options that are not given here keep the run's values.
         vocab_file: the vocabulary; by default the one beside the weights.
         **options: arguments of the class. For a run, thresholds and longer
             lengths apply to `predict` at once; other options need `fit`.
@@ -543,14 +545,14 @@ def _reason(error: Exception) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Converts tuples and NumPy scalars to types that JSON has."""
+    """Converts tuples and NumPy scalars to JSON types."""
     if isinstance(value, np.generic):
         return value.item()
     return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
 def _paths(records: Any) -> Any:
-    """Expands a path or pattern to paths joined by commas; keeps rows."""
+    """Expands a path or pattern to comma-separated paths; keeps rows."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
     return records
@@ -560,7 +562,7 @@ _STYLES = {0: "quiet", 1: "auto", 2: "lines"}
 
 
 def _reporter(verbose: int) -> Reporter:
-    """Returns the reporter for `verbose`, whose levels are those of Keras."""
+    """Returns the reporter for `verbose`, which has Keras's levels."""
     if verbose not in _STYLES:
         raise UserError(f"`verbose` is {show(verbose)}, but must be 0, 1 or 2.")
     return Reporter(_STYLES[int(verbose)])

@@ -79,7 +79,10 @@ class ClassifierTest(tf.test.TestCase):
             self.assertIn("pooling: max", stream.read())
 
     def test_predictions_equal_the_command(self):
-        """Compares rows, texts, a saved run and a SavedModel with `predict`."""
+        """Compares predictions in Python with those of the command `predict`.
+
+        Predicts rows and texts, and uses a saved run and a SavedModel.
+        """
         input_file = os.path.join(self.folder, "rows.jsonl")
         with open(input_file, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in _ROWS)
@@ -178,7 +181,7 @@ class ClassifierTest(tf.test.TestCase):
         return os.path.join(run, "vocab.txt")
 
     def test_fit_continues(self):
-        """A second `fit` keeps the run's weights, labels and options."""
+        """A second `fit` starts with the run's weights, labels and options."""
         run = pathlib.Path(self.folder, "first")
         self.model.save(run)
         model = etcmodel.load(run, text_field="body", label_field="town")
@@ -203,7 +206,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertEqual("max", options["pooling"])
 
     def test_other_labels(self):
-        """With other labels, the head is new and other options are kept."""
+        """With changed labels, the head is new; all other options are kept."""
         labels = ("brno", "oslo", "zlin")
         model = etcmodel.DocumentClassifier.from_pretrained(
             self.model.model_dir, labels=labels, text_field="body"
@@ -276,7 +279,7 @@ class ClassifierTest(tf.test.TestCase):
         self.assertLen(model.predict(text, progress=False), 1)
 
     def test_a_run_is_kept_while_it_is_used(self):
-        """A model keeps a run in another model's temporary directory."""
+        """A model that uses another model's temporary run keeps it on disk."""
         for make in (
             etcmodel.DocumentClassifier.from_pretrained,
             etcmodel.load,
@@ -319,7 +322,7 @@ class ClassifierTest(tf.test.TestCase):
 
 
 class KindsTest(tf.test.TestCase):
-    """Trains on several labels, numbers and labels of other types."""
+    """Trains on several labels per document, numbers, and non-string labels."""
 
     def _learn(self, oslo, brno):
         folder = self.enterContext(tempfile.TemporaryDirectory())
@@ -348,7 +351,7 @@ class KindsTest(tf.test.TestCase):
         return model.evaluate(rows, progress=False), found
 
     def test_numbers(self):
-        """The model is better than the mean, whose squared error is 100."""
+        """Predictions beat the mean, which has a squared error of 100."""
         metrics, (oslo, brno) = self._learn(40.5, 20.5)
         self.assertLess(metrics["mean_squared_error"], 90)
         self.assertLess(brno["label"] + 1, oslo["label"])
@@ -466,7 +469,7 @@ class ErrorsTest(tf.test.TestCase):
                 self.assertEqual((("a",),), record.paragraphs)
 
     def test_records_without_a_prediction(self):
-        """A bad record does not affect the predictions of the others."""
+        """A bad record does not affect the predictions for other records."""
         model = etcmodel.DocumentClassifier()
 
         def predictions(records, *_):
@@ -515,7 +518,7 @@ class ErrorsTest(tf.test.TestCase):
             lists = [{"text": [["a .", "b ."]], "selected": [[0, 1]]}]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                # With lists only, there is no warning.
+                # If all values are lists, there is no warning.
                 self.assertLen(list(model._read(lists, "dev")), 1)
                 self.assertEmpty(caught)
                 list(model._read([*lists, "a . b .", "c"], "predict"))
@@ -523,7 +526,7 @@ class ErrorsTest(tf.test.TestCase):
         self.assertIn("record 1 is a string, which", str(warning.message))
 
     def test_records_without_query(self):
-        """Warns once if the training records had queries."""
+        """Records without a query cause one warning if training had queries."""
         rows = [{"text": "a", "query": "b"}, {"text": "a"}, {"text": "a"}]
         for had_queries in (False, True):
             model = etcmodel.SentenceSelector()

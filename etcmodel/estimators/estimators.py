@@ -1,4 +1,4 @@
-"""One class per task on users' own documents, and `load`."""
+"""One class for each task on users' own documents, and `load`."""
 
 import os
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class DocumentClassifier(Estimator[results.Classification]):
         label_kind: "single" for one label per document, "multiple" for several,
             "number" for regression; default: the kind of the training records.
         labels: all labels; default: the labels of the training records.
-            Predicted labels have the same types as these.
+            Predicted labels have the types of the labels given here.
         pooling: vector that the classifier uses: the "mean" of the long tokens
             (default), their "max", or "cls", the global CLS token.
         word_counts: whether to add a linear function of the counts of word
@@ -114,9 +114,9 @@ class DocumentClassifier(Estimator[results.Classification]):
         `source` is the output of `etcmodel lift` or `train`, a published
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
-        whose weights are random. `vocab_file` is by default the vocabulary
-        beside the weights; a preset needs it. The other arguments are those of
-        the class.
+        which has random weights. `vocab_file` is by default the vocabulary
+        beside the weights; a preset needs this argument. The class documents
+        the other arguments.
         """
         return start(**locals())
 
@@ -201,9 +201,9 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
         `source` is the output of `etcmodel lift` or `train`, a published
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
-        whose weights are random. `vocab_file` is by default the vocabulary
-        beside the weights; a preset needs it. The other arguments are those of
-        the class.
+        which has random weights. `vocab_file` is by default the vocabulary
+        beside the weights; a preset needs this argument. The class documents
+        the other arguments.
         """
         return start(**locals())
 
@@ -308,9 +308,9 @@ class QuestionAnswerer(Estimator[results.Answer]):
         `source` is the output of `etcmodel lift` or `train`, a published
         checkpoint, a Hugging Face model (a directory, or a name in the hub,
         such as "google-bert/bert-base-uncased"), or a preset such as "small",
-        whose weights are random. `vocab_file` is by default the vocabulary
-        beside the weights; a preset needs it. The other arguments are those of
-        the class.
+        which has random weights. `vocab_file` is by default the vocabulary
+        beside the weights; a preset needs this argument. The class documents
+        the other arguments.
         """
         return start(**locals())
 
@@ -364,7 +364,8 @@ def load(
     `fit`.
 
     Raises:
-        UserError: the directory has no model, or the task has no such option.
+        UserError: the directory has no model, or the task lacks one of the
+            options.
     """
     options = {x: y for x, y in locals().items() if y is not None}
     del options["path"]

@@ -1,4 +1,4 @@
-"""What `explain` returns: a record's attention map."""
+"""The result of `explain`: a record's attention map."""
 
 import os
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Explanation:
-    """A record as a model reads it, and who reads whom.
+    """A record as a model reads it: its tokens, and their attention.
 
-    In a notebook, the value of a cell is shown as a page.
+    A notebook shows an explanation as a page.
 
     Tokens are numbered: the global tokens, then those of the text. With
     ReadTwice, the segments and the memories follow.
@@ -27,7 +27,7 @@ class Explanation:
 
     @property
     def tokens(self) -> list[str]:
-        """The names of all nodes: global tokens, tokens, and so on."""
+        """The names of all nodes, in the order of their numbers."""
         found = self.map
         number = found.num_tokens + len(found.segments) + len(found.memories)
         return [found.label(i) for i in range(number)]
@@ -40,17 +40,18 @@ class Explanation:
     def reads(
         self, token: int, layer: str | None = None, head: str = "average"
     ) -> dict[int, float]:
-        """Returns whom a token attends to most: number -> probability.
+        """Returns the nodes a token attends to most: number -> probability.
 
         Probabilities below 0.4 %, or 1 % for a single head, are left out.
 
         Args:
             token: the number of the token.
-            layer: one of `layers`; by default the average of all layers.
+            layer: name of a layer, from `layers`; by default the average of all
+                layers.
             head: "average", or the number of a head from "1".
 
         Raises:
-            UserError: there is no such token, layer or head.
+            UserError: the token, the layer or the head does not exist.
         """
         labels = [x.label for x in self.map.layers]
         if layer is not None and layer not in labels:
@@ -68,11 +69,12 @@ class Explanation:
 
         Args:
             path: the file; an existing one is replaced.
-            token: number of the token that a picture shows; by default one of
-                the answer.
+            token: number of the token whose attention a picture shows; by
+                default a token of the answer.
 
         Raises:
-            UserError: the file cannot be written, or has another ending.
+            UserError: the file cannot be written, or its ending is not
+                supported.
         """
         from etcmodel.engine import paths
         from etcmodel.inspection import map_page

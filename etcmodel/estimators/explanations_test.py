@@ -39,7 +39,7 @@ class ExplanationTest(tf.test.TestCase):
         for name, start in (("map.html", b"<!DOCTYPE"), ("a.png", b"\x89PNG")):
             path = os.path.join(folder, name)
             self.found.save(path)
-            # Replaces its own files only.
+            # A second call replaces the file.
             self.found.save(path, token=None)
             with open(path, "rb") as stream:
                 self.assertStartsWith(stream.read(20), start)

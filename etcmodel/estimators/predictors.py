@@ -52,10 +52,11 @@ class Predictor:
 
     def __init__(self):
         self.model_dir = self._saved_model = self._loaded = None
-        # Set with `_loaded`; None for a SavedModel.
+        # The model of a run, set together with `_loaded`; None for a
+        # SavedModel.
         self._trained = None
         self._lock = threading.Lock()
-        # Deleted with the model.
+        # This directory is deleted together with the model.
         self._folder = tempfile.TemporaryDirectory(prefix="etcmodel")
         _FOLDERS[self._folder.name] = self._folder
         self._used_folders = []
@@ -78,7 +79,7 @@ class Predictor:
         )
 
     def _describe(self) -> dict[str, Any]:
-        """Returns the names and values that `repr` shows."""
+        """Returns name -> value for `repr`."""
         state = "not trained"
         if self.model_dir is not None:
             state = "trained"
@@ -100,7 +101,7 @@ class Predictor:
         return f"<b>{type(self).__name__}</b><table>{rows}</table>"
 
     def _keep(self, path: str) -> None:
-        """Keeps another model's temporary directory if it has the path."""
+        """Keeps the temporary directory that contains the path, if any."""
         self._used_folders += [
             folder
             for name, folder in _FOLDERS.items()
@@ -115,7 +116,7 @@ class Predictor:
         return os.path.join(self._folder.name, *names)
 
     def _load(self):
-        """Returns the `Answers` of the model; loads them once."""
+        """Returns the model's `Answers`, which are loaded once."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._make_answers()
@@ -187,7 +188,7 @@ class Predictor:
         tokens: Sequence[int] | None = None,
         window: int = 0,
     ) -> Explanation:
-        """Shows a record as the model reads it, and who reads whom.
+        """Shows a record's tokens as the model reads them, and their attention.
 
         A notebook shows the result as a page on which tokens can be chosen;
         `save` writes the page.
@@ -197,8 +198,8 @@ class Predictor:
                 shown as the gold answer.
             tokens: numbers of the tokens whose attention is computed, global
                 tokens first; None for all. Few tokens take less time.
-            window: the window of the record, from 0, if it does not fit into
-                the model's input at once.
+            window: number of the window, from 0, if the record does not fit
+                into the model's input at once.
 
         Raises:
             UserError: the model is not trained or a SavedModel, or the record
@@ -274,7 +275,7 @@ class Predictor:
 
 
 class _Errors(BadRecords):
-    """Collects the errors of records by their positions, or raises them."""
+    """Collects errors by the position of their record, or raises them."""
 
     def __init__(self, on_error: str):
         if on_error not in _ON_ERROR:
@@ -291,7 +292,7 @@ class _Errors(BadRecords):
 
 
 class RowPredictor(Predictor, Generic[Result]):
-    """A model that predicts for rows of users' own documents.
+    """A model that makes predictions for rows of users' own documents.
 
     Attributes:
         options: name -> value of the options that were set.
@@ -416,7 +417,7 @@ _NO_TEXTS = (
 def _with_warning(
     records: Iterator[Any], is_odd: Callable[[Any], bool], message: str
 ) -> Iterator[Any]:
-    """Yields the records; warns about the first one with `is_odd(record)`."""
+    """Yields the records; warns about the first for which `is_odd` is true."""
     is_told = False
     for record in records:
         if not is_told and is_odd(record):
@@ -426,7 +427,7 @@ def _with_warning(
 
 
 def _warn(message: str) -> None:
-    """Warns with the position of the caller outside this file."""
+    """Warns, naming the line of the caller outside this file."""
     frames = traceback.extract_stack()
     level = next(
         number

@@ -80,7 +80,7 @@ def label_name(label: Label) -> str:
 
 
 def typed_label(name: str, as_json: Collection[str]) -> Label:
-    """Inverts `label_name`; `as_json` has the names that are parsed as JSON."""
+    """Inverts `label_name`; `as_json` has the names to parse as JSON."""
     return json.loads(name) if name in as_json else name
 
 

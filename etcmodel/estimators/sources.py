@@ -18,12 +18,12 @@ from etcmodel.readers import files
 # "google-bert/bert-base-uncased", with an optional "@revision".
 _HUB_NAME = re.compile(r"([\w-][\w.-]*/[\w.-]+)(?:@([\w./-]+))?")
 _HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
-# A directory with one of these files has weights of ETC already.
+# A directory with one of these files already contains weights of ETC.
 _OWN_FILES = ("lift.json", run_paths.RUN_FILE, "etc_config.json")
 
 
 def find(source: str, reporter: Reporter | None = None) -> str:
-    """Returns the path of weights that training can start from.
+    """Returns the path of the weights from which training can start.
 
     Lifts a Hugging Face model, given by its directory or its name in the hub,
     into `~/.cache/etcmodel` (or below `XDG_CACHE_HOME`), once per version of
@@ -72,7 +72,7 @@ def _cache() -> str:
 
 
 def _download(name: str, revision: str | None) -> str:
-    """Downloads a model of the hub, unless cached; returns its directory."""
+    """Downloads a model from the hub, unless cached; returns its directory."""
     try:
         import huggingface_hub
     except ImportError as error:
@@ -84,7 +84,8 @@ def _download(name: str, revision: str | None) -> str:
         return huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(_HUB_FILES)
         )
-    # The hub raises many kinds of errors: of the network, of access, of names.
+    # The hub raises many types of errors: for the network, access rights and
+    # names.
     except Exception as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UserError(
@@ -94,7 +95,7 @@ def _download(name: str, revision: str | None) -> str:
 
 
 def _fingerprint(folder: str) -> str:
-    """Returns a hash that changes if a file of a directory changes."""
+    """Returns a hash that changes whenever a file in the directory changes."""
     found = []
     for name in sorted(os.listdir(folder)):
         # The hub's cache has links, whose targets are named by their content.

@@ -38,7 +38,7 @@ class SourcesTest(tf.test.TestCase):
         )
         self.assertEqual("paragraph", config.absolute_positions)
         self.assertTrue(config.question_words_in_global)
-        # Neither a second call nor lifted weights are lifted again.
+        # A second call and a call with lifted weights lift nothing.
         again = io.StringIO()
         for path in (source, found):
             self.assertEqual(

@@ -1,4 +1,4 @@
-"""Joins the four parts of a record's attention into one matrix of labels.
+"""Joins the masks and labels of ETC's four attention parts into one matrix.
 
 Source: ETC (Ainslie et al., 2020), Figures 2 and 3, sections 3.2 to 3.4.
 """
@@ -33,7 +33,7 @@ class LabelScheme:
 
     @property
     def other_context(self) -> int:
-        """The label of two global tokens of different contexts."""
+        """The label of two global tokens from different contexts."""
         return 2 * self.max_distance + 3
 
     def describe(self, label: int) -> str:
@@ -77,8 +77,8 @@ def find_label_scheme(
 
     A pair of a long and a global token has the label `2m + 1` (not linked) or
     `2m + 2` (linked). One is odd and the other even, so either determines `m`.
-    At least one pair must have one of these labels, since links with labels of
-    their own have greater ones.
+    At least one pair must have one of these labels, because the greater labels
+    of individual links do not determine `m`.
     """
     if side_inputs.l2g_relative_att_ids is None:
         return LabelScheme(max_distance=0)
@@ -91,11 +91,11 @@ def compose_attention_labels(
     global_tokens: Sequence[int],
     long_tokens: Sequence[int],
 ) -> np.ndarray:
-    """Joins the four parts of a batch of one into one square matrix.
+    """Joins the four attention parts of one record into a square matrix.
 
     Global tokens come before long ones. Each pair of a query (row) and a key
     (column) has a label or `MASKED`, `<int32>[shown, shown]`. A mask of None
-    masks nothing within the radius, and labels of None are 0.
+    masks nothing within the radius. Labels of None count as 0.
 
     Example with radius 1 and maximum distance 1: one global token sees the
     first two of three long tokens (a hard g2l mask). `.` is `MASKED`:
@@ -164,8 +164,9 @@ def choose_global_tokens(
     """Chooses up to `max_global_tokens`, linked to `long_tokens` if possible.
 
     Returns indices in ascending order: all `num_global` if they are few enough,
-    otherwise the linked tokens and then the first ones. Example: with 5 global
-    tokens, of which only token 3 is linked, and at most 2 -> `[0, 3]`.
+    otherwise linked tokens first and then the first unlinked ones. Example: if
+    only token 3 of 5 global tokens is linked, and at most 2 are chosen, the
+    result is `[0, 3]`.
     """
     linked = np.zeros([num_global], bool)
     if side_inputs.l2g_relative_att_ids is not None:

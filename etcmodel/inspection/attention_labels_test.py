@@ -171,14 +171,14 @@ class ComposeAttentionLabelsTest(tf.test.TestCase, parameterized.TestCase):
 class ChooseGlobalTokensTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (range(5), 9, [0, 1, 2, 3, 4]),
-        # Long tokens 3 and 4 are linked with 2 and 4.
+        # Long tokens 3 and 4 are linked with the global tokens 2 and 4.
         ([3, 4], 3, [0, 2, 4]),
         ([3, 4], 2, [2, 4]),
         ([3, 4], 1, [2]),
         ([5], 2, [0, 1]),
         # Without labels, nothing is linked.
         ([3, 4], 2, [0, 1], 0),
-        # A link with its own label.
+        # Global token 1 also has a link with its own label to long token 3.
         ([3, 4], 3, [1, 2, 4], 1, [[-1, -1, -1, 1, -1, -1]]),
     )
     def test_linked_tokens_first(

@@ -1,6 +1,7 @@
-"""An attention map: a record as its model reads it, with who reads whom.
+"""An attention map: the tokens of a record, and which attend to which.
 
-`map_records` makes it, `map_page` shows it as HTML, `map_picture` as PNG.
+`map_records` makes the map, `map_page` shows it as HTML, and `map_picture`
+draws it as an image.
 """
 
 import dataclasses
@@ -17,11 +18,12 @@ from etcmodel.inspection.surface_text import Token
 
 
 class GlobalToken(NamedTuple):
-    """A global token.
+    """A global token, as a map shows it.
 
     Attributes:
         label: its name, such as "unit 2.0", or the text it stands for.
-        kind: the token in its place, such as "sentence" or "candidate".
+        kind: its special token, such as "sentence" or "candidate", or the name
+            of its section.
     """
 
     label: str
@@ -33,7 +35,7 @@ class Block(NamedTuple):
 
     Attributes:
         first: index of its first token.
-        last: exclusive index of its last token.
+        last: index after its last token.
         global_tokens: indices of the global tokens that are shown beside it.
         heading: heading above it; "" for none.
         segment: index of the segment that begins here; None if none does.
@@ -55,11 +57,11 @@ class Link(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Tokens with the text of an answer.
+    """Consecutive tokens that spell an answer.
 
     Attributes:
         first: index of the first token.
-        last: exclusive index of the last token.
+        last: index after the last token.
         kind: "predicted", "gold" or "both".
     """
 
@@ -69,11 +71,12 @@ class Mark(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """A memory of ReadTwice.
+    """A memory of ReadTwice, as a map shows it.
 
     Attributes:
         label: the text of the entity's mention, or the name of the segment.
-        segment: index of the segment that it is from, which may not be shown.
+        segment: index of its segment, even if the map does not show that
+            segment.
     """
 
     label: str
@@ -82,11 +85,11 @@ class Memory(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMap:
-    """A record, and its attention probabilities.
+    """A record and its attention probabilities, for pages and pictures.
 
     The nodes are numbered: the global tokens, the tokens of the text, the
-    segments and the memories. Row i of `layers` is that of node i, or of
-    `rows[i]`.
+    segments and the memories. Row i of a layer belongs to node i or, if `rows`
+    is given, to node `rows[i]`.
 
     Attributes:
         title: the task and the record.
@@ -96,12 +99,12 @@ class AttentionMap:
         tokens: the tokens of the text, without padding.
         blocks: paragraphs of tokens, in order.
         links: links between nodes, except those that `blocks` show.
-        cuts: the texts that the model was not given.
+        cuts: the truncated texts, which the model did not get.
         segments: names of ReadTwice's segments.
         memories: ReadTwice's memories.
-        layers: the probabilities, layer by layer.
+        layers: the attention probabilities of each layer.
         rows: ascending numbers of the tokens that have rows; None for all.
-        marks: where the texts of the answers are.
+        marks: the places of the answers in the text.
     """
 
     title: str
@@ -120,12 +123,16 @@ class AttentionMap:
 
     @property
     def num_tokens(self) -> int:
-        """The number of all tokens, global ones included."""
+        """The number of global tokens and tokens of the text."""
         return len(self.global_tokens) + len(self.tokens)
 
     @property
     def default_layer(self) -> int:
-        """Index of the layer to show first: an average, with memories."""
+        """Index of the layer to show first.
+
+        Prefers layers with most rows (in ReadTwice, those that attend to
+        memories), and averages over layers.
+        """
 
         def rank(i):
             heads = self.layers[i].heads
@@ -135,10 +142,11 @@ class AttentionMap:
 
     @property
     def default_node(self) -> int:
-        """Number of the node to choose first.
+        """Number of the node to show first.
 
-        A segment; the global token of an answer, such as a candidate; a token
-        of an answer; or the first node with a row.
+        Chooses the first of these that has a row: a segment; the global token
+        of an answer, such as a candidate; the first token of an answer; any
+        node.
         """
         numbers = self.row_numbers()
         num_global = len(self.global_tokens)
@@ -161,7 +169,7 @@ class AttentionMap:
         return next((x for x in wanted if x in with_rows), 0)
 
     def row_numbers(self) -> list[int]:
-        """Returns the numbers of the nodes that rows of layers are of."""
+        """Returns the node number of each row of the layers."""
         rows = range(self.num_tokens) if self.rows is None else self.rows
         segments = range(len(self.segments))
         return [*rows, *(self.num_tokens + i for i in segments)]
@@ -183,7 +191,7 @@ class AttentionMap:
     def reads(
         self, node: int, layer: int | None = None, head: str = AVERAGE
     ) -> dict[int, float]:
-        """Returns whom a node attends to most: node -> probability.
+        """Returns the nodes that a node attends to most: node -> probability.
 
         Args:
             node: number of a token or segment.
@@ -191,7 +199,8 @@ class AttentionMap:
             head: "average", or the number of a head from "1".
 
         Raises:
-            ValueError: the map has no row for the node, or no such head.
+            ValueError: the map has no row for the node, or the head does not
+                exist.
         """
         chosen = self.layers[self.default_layer if layer is None else layer]
         numbers = self.row_numbers()
@@ -216,7 +225,7 @@ class AttentionMap:
 def find_marks(
     tokens: Sequence[Token], predicted: Any, gold: Any
 ) -> list[Mark]:
-    """Finds the texts of the predicted and the gold answer in tokens.
+    """Finds the tokens that spell the predicted and the gold answer.
 
     Example: in the tokens "in", "Brno", ".", the prediction "Brno" and the gold
     answer "brno" give `[Mark(1, 2, "both")]`.
@@ -238,7 +247,7 @@ def find_marks(
     return [found[first] for first in sorted(found)]
 
 
-# Names of the answers' texts in predictions and gold answers.
+# Keys of the answers' texts in predictions and gold answers.
 _TEXTS = ("answer", "answers")
 
 
@@ -300,5 +309,5 @@ def show_answer(value: Any) -> str:
 
 
 def _is_selected(value: Any) -> bool:
-    """Tells whether a unit was selected; True for anything else."""
+    """Returns whether a unit was selected; True for values other than units."""
     return getattr(value, "is_selected", True)

@@ -52,7 +52,7 @@ class FindMarksTest(tf.test.TestCase):
 
 
 class AttentionMapTest(tf.test.TestCase):
-    """Tests a map of one global token and two tokens of the text."""
+    """Tests a map that has one global token and two tokens of text."""
 
     def test_reads(self):
         found = make_map()
@@ -67,11 +67,12 @@ class AttentionMapTest(tf.test.TestCase):
         # The second token is the answer.
         self.assertEqual(2, found.default_node)
         self.assertEqual(1, make_map(rows=[1]).default_node)
-        # A candidate that is the answer.
+        # A candidate that is the answer is chosen before tokens of the text.
         candidate = GlobalToken("Jan", "candidate")
         found = make_map(global_tokens=[candidate])
         self.assertEqual(0, found.default_node)
-        # The first segment, after two tokens; the layer that reads memories.
+        # The first segment, which is node 2 after two tokens, and the layer
+        # that attends to memories.
         found = make_segments_map()
         self.assertEqual((1, 2), (found.default_layer, found.default_node))
 

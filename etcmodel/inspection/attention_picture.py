@@ -1,4 +1,4 @@
-"""Draws who attends to whom in one record, and with which label.
+"""Draws which tokens of a record attend to which, and with which label.
 
 The picture follows the paper's Figure 3: queries are rows, keys are columns,
 global tokens come before long ones, white is masked, and every other colour is
@@ -22,7 +22,7 @@ from etcmodel.pipeline.atomic import atomic_file
 _PADDING_LABELS = ("", "[PAD]", "<pad>")
 _MAX_LABEL_CHARS = 16
 
-# Label -> colour; all labels of one side -> colormap.
+# Label -> colour. The labels of all distances on one side share a colormap.
 _COLORS = {
     "masked": "white",
     "may attend": "cornflowerblue",
@@ -32,7 +32,7 @@ _COLORS = {
     "not linked": "gainsboro",
     "linked": "mediumseagreen",
     "other context": "plum",
-    # Links with their own labels use these in turn.
+    # Colours of links with their own labels, used in turn.
     "link": ("crimson", "gold", "cyan", "darkviolet", "yellowgreen", "sienna"),
 }
 
@@ -53,13 +53,13 @@ def draw_attention_picture(
     title: str = "Who attends to whom",
     first_long_token: int = 0,
 ) -> str:
-    """Draws the masks and labels of one record into an image file.
+    """Draws the masks and labels of one record, and writes an image file.
 
     Padding is not drawn: empty, `[PAD]` and `<pad>` labels at the end, and
-    positions without a label. Of a long record, only a window is drawn, with
-    global tokens that are linked to it if possible; a note in the picture says
-    what is shown. The file is written atomically, in the format that the ending
-    of `path` names (.png, .svg, .pdf).
+    positions without a label. Only a window of a long record is drawn, if
+    possible with the global tokens that are linked to it; a note in the picture
+    says which tokens are shown. The file is written atomically. The ending of
+    `path` sets the format (.png, .svg, .pdf).
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -103,7 +103,7 @@ def draw_attention_picture(
 
 
 def _count_tokens(name, labels):
-    """Counts the labels up to the last that is not padding."""
+    """Counts the labels up to the last one that is not padding."""
     count = len(labels)
     while count and labels[count - 1] in _PADDING_LABELS:
         count -= 1

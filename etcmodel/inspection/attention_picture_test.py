@@ -16,7 +16,7 @@ from etcmodel.inspection import attention_picture
 
 
 def _side_inputs(long_len=6, global_len=2, max_distance=2):
-    """Returns inputs; each of two global tokens is linked to one half."""
+    """Returns inputs; each of two global tokens is linked to half the text."""
     return side_inputs_lib.make_global_local_transformer_side_inputs(
         long_breakpoints=np.eye(1, long_len, long_len - 1, dtype=np.int32),
         global_breakpoints=np.eye(
@@ -128,7 +128,7 @@ class DrawAttentionPictureTest(tf.test.TestCase, parameterized.TestCase):
                     )
 
     def test_the_note_is_complete(self):
-        """Checks that a note wider than the square is complete."""
+        """Checks that a note wider than the square is not cut off."""
         note = "Shown: " + 20 * "many words " + "."
         figure = attention_picture._draw(
             np.zeros([2, 2], int),

@@ -16,23 +16,23 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Rows whose probabilities exist at a time.
+# Number of rows whose probabilities are in memory at once.
 _LONG_ROWS, _GLOBAL_ROWS = 256, 64
 AVERAGE = "average"
 
 
 class Limits(NamedTuple):
-    """Which probabilities of a row are kept: the largest, at most `number`.
+    """Limits to the probabilities of a row that are kept.
 
-    Those below `least` are dropped, too.
+    The largest are kept: at most `number`, all of them at least `least`.
     """
 
     number: int
     least: float
 
 
-# Kept of the average over heads, and of each head. A page of 4,096 tokens and
-# 12 layers of 12 heads stays below 20 MB.
+# Limits for the average over heads, and for each head. They keep a page of
+# 4,096 tokens and 12 layers of 12 heads below 20 MB.
 OF_AVERAGE = Limits(32, 0.004)
 OF_HEADS = Limits(8, 0.01)
 
@@ -43,7 +43,7 @@ class SparseRows(NamedTuple):
     Attributes:
         keys: `<int32>[rows, number]`, -1 where fewer are kept.
         values: `<float32>[rows, number]`, descending, 0 where fewer are kept.
-        rest: `<float32>[rows]`, the sum of all others.
+        rest: `<float32>[rows]`, the sum of the probabilities that are not kept.
     """
 
     keys: np.ndarray
@@ -91,7 +91,7 @@ def keep_largest(
 
 
 class _Collector:
-    """Collects the rows of one layer's attention, part by part."""
+    """Collects the attention rows of one layer, part by part."""
 
     def __init__(self, num_heads: int):
         names = [AVERAGE, *(str(i + 1) for i in range(num_heads))]
@@ -115,7 +115,7 @@ class _Collector:
 
 
 def _joined(parts: Sequence[SparseRows]) -> SparseRows:
-    """Joins rows, which may have kept different numbers of keys."""
+    """Joins parts, whose rows may have different numbers of keys."""
     width = max(x.keys.shape[1] for x in parts)
 
     def padded(x, fill):
@@ -133,7 +133,7 @@ class _Mean:
     """Averages rows over layers, part by part.
 
     Attributes:
-        num_layers: number of layers, all of whose parts were added.
+        num_layers: number of layers whose parts were all added.
     """
 
     def __init__(self, label: str):
@@ -158,7 +158,7 @@ class _Mean:
 def observing(
     observers: Sequence[tuple[tf.keras.layers.Layer, Callable]],
 ) -> Iterator[None]:
-    """Sets `score_observer` of attention layers."""
+    """Sets `score_observer` of attention layers in a with block."""
     try:
         for layer, observer in observers:
             layer.score_observer = observer
@@ -173,7 +173,7 @@ def read_etc(
     features: Mapping[str, Any],
     rows: Sequence[int] | None = None,
 ) -> list[LayerScores]:
-    """Computes whom the tokens of one record attend to, in ETC.
+    """Computes which tokens the tokens of one record attend to, in ETC.
 
     Tokens are numbered: the global ones first, then the long ones.
 
@@ -183,8 +183,8 @@ def read_etc(
         rows: ascending numbers of the tokens that attend; None for all.
 
     Returns:
-        The average over all layers, if there are several, then each layer. A
-        row sums to 1 with its rest.
+        The average over all layers, if there are several, followed by each
+        layer. The kept probabilities of a row and its `rest` sum to 1.
     """
     stack = encoder.global_local_transformer_layers
     num_global = np.shape(features["global_token_ids"])[1]
@@ -257,17 +257,17 @@ def read_segments(
     rows: Sequence[int] | None = None,
     **options: Any,
 ) -> SegmentScores:
-    """Computes whom the tokens of one document attend to, in ReadTwice.
+    """Computes what the tokens of one document attend to, in ReadTwice.
 
-    Numbers count the tokens of all segments, then the segments, then the
+    The tokens of all segments are numbered first, then the segments, then the
     memories. Layers that attend to memories have a row for each segment, after
     the rows of tokens: the mean of its tokens' attention to each memory.
 
     Args:
         encoder: a `ReadTwiceModel`.
         inputs: its inputs; the batch has the segments of one document.
-        lengths: number of tokens of each segment, without padding. Segments
-            beyond them are read, but have no rows.
+        lengths: number of tokens of each segment, without padding. The encoder
+            also reads segments without a length here, but they get no rows.
         rows: ascending numbers of the tokens that attend; None for all.
         **options: further arguments of the encoder.
     """
@@ -295,7 +295,7 @@ def read_segments(
     )
 
 
-# Added to the names of layers that attend to memories alone.
+# Suffix of the names of layers that attend only to memories.
 _OF_MEMORIES = ", memories"
 
 
@@ -307,7 +307,7 @@ class _SegmentReader:
         self._offsets = np.cumsum([0, *lengths])
         # Number of the first memory.
         self._first_memory = int(self._offsets[-1]) + len(lengths)
-        # Positions of the tokens in each segment that have rows.
+        # For each segment, the positions of the tokens that have rows.
         self._chosen = [
             np.arange(number)
             if rows is None
@@ -319,14 +319,14 @@ class _SegmentReader:
         self._found: list[LayerScores] = []
 
     def watch_stack(self, stack, *reads: str) -> None:
-        """Watches a stack's layers, which are called once for each read."""
+        """Records the attention of a stack's layers, called once per read."""
         for i, block in enumerate(stack.attention_layers):
             self.watch(block, reads, f", layer {i + 1}")
         for i, block in enumerate(stack.cross_attention_layers):
             self.watch(block, reads, f", layer {i + 1}{_OF_MEMORIES}")
 
     def watch(self, block, reads, ending: str) -> None:
-        """Watches a layer, which is called once for each of the reads."""
+        """Records the attention of a layer, called once for each of `reads`."""
         reads = iter(reads)
         self.observers.append(
             (
@@ -336,7 +336,7 @@ class _SegmentReader:
         )
 
     def layers(self) -> list[LayerScores]:
-        """Returns the averages of several layers, then each layer."""
+        """Returns averages over several layers, followed by each layer."""
         means = [x.scores() for x in self._means.values() if x.num_layers > 1]
         return [*means, *self._found]
 

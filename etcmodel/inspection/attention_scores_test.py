@@ -39,7 +39,7 @@ class EtcTest(tf.test.TestCase):
         self.example = attention_maps.make_example(tokenizer)
 
     def test_probabilities_of_a_layer(self):
-        """Compares all rows with NumPy; they sum to 1 with their rest."""
+        """Compares all rows with NumPy; a row and its rest sum to 1."""
         example = self.example
         # [heads, tokens, tokens]
         expected = attention_maps.attention_of_first_layer(example)
@@ -62,7 +62,7 @@ class EtcTest(tf.test.TestCase):
             )
             values = dense(rows, number)
             is_kept = values > 0
-            # Of equal probabilities, any may be kept.
+            # Any of several equal probabilities may be kept.
             self.assertAllClose(wanted[is_kept], values[is_kept], 1e-4, 1e-5)
             self.assertAllEqual(
                 np.minimum((wanted >= limits.least).sum(1), limits.number),
@@ -75,7 +75,7 @@ class EtcTest(tf.test.TestCase):
                 np.ones([number]), rows.rest + rows.values.sum(axis=1)
             )
         means = [dense(x.heads["average"], number) for x in found]
-        # Some of the smallest are left out.
+        # Some of the smallest probabilities are left out.
         self.assertAllClose(means[0], (means[1] + means[2]) / 2, atol=0.004)
         blocks = example.encoder.global_local_transformer_layers
         for block in blocks.fused_att_layers:
@@ -97,7 +97,7 @@ class EtcTest(tf.test.TestCase):
 class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("new_layers", "new_layers_cross_attention")
     def test_both_reads(self, kind):
-        """Compares with the scores that the model returns."""
+        """Compares probabilities with the scores that the model returns."""
         model = small_read_twice.make_model(
             **small_read_twice.SECOND_READS[kind]
         )

@@ -1,4 +1,4 @@
-"""Writes a report, the confusion matrix and the calibration of labels."""
+"""Writes a report, a confusion matrix and a calibration curve of labels."""
 
 import collections
 import warnings
@@ -67,7 +67,7 @@ def write_plots(prefix: str, predictions: Mapping, gold: Mapping) -> list[str]:
 
 
 def _judged(prediction: Mapping, truth, kind) -> Iterator[tuple[bool, float]]:
-    """Yields, for each label, whether it is correct and its probability."""
+    """Yields pairs (is correct, probability), one for each judged label."""
     probabilities = prediction.get("probabilities") or {}
     if kind == "multiple":
         for name, probability in probabilities.items():

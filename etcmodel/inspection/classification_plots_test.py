@@ -96,7 +96,7 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertGreater(image[..., :3].std(), 0.05)
 
     def test_written_files(self):
-        """No matrix is written for several labels, and nothing for numbers."""
+        """For several labels, writes no matrix; for numbers, writes nothing."""
         predictions = {
             "0": {"label": [], "probabilities": {"a": 0.25, "b": 0.45}}
         }
@@ -107,7 +107,8 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(self._write({}, {"0": 0.5}))
 
     @parameterized.parameters(
-        # Points are computed by hand, from labels with probabilities only.
+        # The expected points are computed by hand. Labels without a probability
+        # do not count.
         (
             [
                 {"label": "a", "probabilities": {"a": 0.62, "b": 0.38}},
@@ -128,7 +129,7 @@ class PlotsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_calibration(self, predictions, gold, expected):
-        """Points are the mean probability and the share of correct labels."""
+        """Points have a mean probability and a share of correct labels."""
         kind = "single" if isinstance(gold, str) else "multiple"
         judged = [
             pair

@@ -1,4 +1,4 @@
-"""Shows an attention map as one HTML file without other files."""
+"""Shows an attention map as one self-contained HTML file."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from etcmodel.pipeline.atomic import atomic_file
 _FOLDER = "web"
 _STYLES = ("style.css", "map.css")
 _SCRIPTS = ("document.js", "map.js")
-# Characters of a text that was cut.
+# Maximum number of characters shown of a text that was cut from the input.
 _MAX_CUT_CHARS = 20000
 
 
@@ -31,8 +31,8 @@ def write_page(attention_map: AttentionMap, path: str | os.PathLike) -> None:
 def make_page(attention_map: AttentionMap) -> str:
     """Returns the HTML page of a map.
 
-    It loads nothing: styles, scripts and data are inside, and its content
-    security policy allows no others. Texts are data, never HTML.
+    The page loads nothing: it contains its styles, scripts and data, and its
+    content security policy forbids others. Texts are data, never HTML.
     """
     style = "\n".join(map(_read, _STYLES))
     script = "\n".join(map(_read, _SCRIPTS))
@@ -65,7 +65,7 @@ def make_frame(attention_map: AttentionMap, height: int = 720) -> str:
 
 
 def page_data(attention_map: AttentionMap) -> dict[str, Any]:
-    """Returns the data of the page, as JSON's types."""
+    """Returns the data of the page as values that JSON can store."""
     tokens = attention_map.tokens
     num_global = len(attention_map.global_tokens)
     return {
@@ -113,9 +113,9 @@ def page_data(attention_map: AttentionMap) -> dict[str, Any]:
 def _packed(layer: LayerScores, numbers: list[int], num_global: int) -> str:
     """Compresses the rows of all heads; `unpack` in map.js is the inverse.
 
-    A row's keys are stored as distances from it, unless they are global: they
-    repeat, so they compress well. A probability p is stored as the byte
-    `255 * sqrt(p)`, whose error is at most 0.004, and less for a small p.
+    Keys that are not global are stored as distances from their row: distances
+    repeat, so they compress well. The byte `255 * sqrt(p)` stores a probability
+    p, with an error of at most 0.004, and less for a small p.
     """
     heads = layer.heads.values()
     keys = np.concatenate([x.keys.ravel() for x in heads])
@@ -154,7 +154,7 @@ def _shortened(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    """Reads a file of the page."""
+    """Reads a style sheet or script of the page."""
     folder = importlib.resources.files("etcmodel.inspection") / _FOLDER
     return (folder / name).read_text("utf-8")
 
@@ -166,7 +166,7 @@ def _hash(text: str) -> str:
 
 
 def _to_json(value: Any) -> str:
-    """Encodes JSON that may stand in a `<script>`."""
+    """Encodes JSON that is safe inside a `<script>`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # Lone surrogates cannot be encoded.
     text = text.encode("utf-8", "replace").decode()

@@ -13,12 +13,12 @@ from testing import attention_maps
 from testing import pages
 from testing.tasks import write_test_vocab
 
-# Waits until the page shows what was chosen last.
+# Waits until the page shows the latest choice.
 _SETTLED = """
 const done = arguments[0];
 etcMap.view.whenBuilt.then(() => etcMap.update()).then(done);
 """
-# The parts of the text: their texts, and the shades of those that have one.
+# Returns the text of each part of the document, and its shade or null.
 _SHADES = """
 return [...document.querySelectorAll(".etc-part")].map((part) => [
   part.textContent,
@@ -103,7 +103,8 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual("query 0", self.text_of(".map-margin"))
         self.assertIn("2 tokens", self.text_of("#cuts-title"))
         self.assertEqual("jan", self.text_of(".etc-predicted"))
-        # The answer is chosen first. In all layers, it reads "<b>" most.
+        # The answer is chosen first. Averaged over layers, it attends most to
+        # "<b>".
         self.assertEqual("Whom “jan” reads", self.text_of("#chosen"))
         self.assertIn("linked with query 0 (topic)", self.text_of("#details"))
         self.assertRegex(
@@ -117,7 +118,8 @@ class BrowserTest(unittest.TestCase):
         self.choose("head", "2")
         self.click(".etc-part", 1)
         self.assertEqual("Whom “<b>” reads", self.text_of("#chosen"))
-        # 0.75 of the global token, and the square root of 0.25 / 0.75.
+        # "<b>" attends to the global token with 0.75 and to "jan" with 0.25,
+        # whose shade is the square root of 0.25 / 0.75.
         shades = self.browser.execute_script(_SHADES)
         self.assertEqual(["words", "<b> ", "jan"], [x for x, _ in shades])
         self.assertAlmostEqual(0.577, shades[2][1], delta=0.005)
@@ -125,7 +127,7 @@ class BrowserTest(unittest.TestCase):
         chip = self.browser.find_element("css selector", ".map-chip")
         self.assertIn("75 %", chip.get_attribute("title"))
         self.click("[value=readers]")
-        # In head 2, "jan" reads it with 1, and the global token with 0.5.
+        # In head 2, "jan" attends to "<b>" with 1, the global token with 0.5.
         self.assertRegex(
             self.text_of("#bars"), r"^<b> jan\s100 %\s◆ query 0\s50 %\s"
         )
@@ -159,7 +161,7 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual("Whom “jan” reads", self.text_of("#chosen"))
 
     def test_attention_in_numpy(self):
-        """Compares the shades of a layout of one's own with NumPy."""
+        """Compares the shades of a custom layout with NumPy."""
         vocab_file = write_test_vocab(tempfile.mkdtemp(), attention_maps.WORDS)
         example = attention_maps.make_example(
             tokenizers.WordpieceTokenizer(vocab_file), num_layers=1

@@ -1,4 +1,4 @@
-"""Draws an attention map as a picture: the text, shaded for one token."""
+"""Draws an attention map: the text, shaded by the attention of one token."""
 
 import os
 import textwrap
@@ -17,7 +17,8 @@ _WIDTH, _MARGIN, _CHIPS = 1650, 40, 300
 _LINE, _GAP, _SPACE = 34, 12, 8
 # Font sizes in points.
 _FONT, _SMALL = 10, 7.5
-# Further paragraphs are left out, those with the least attention first.
+# Maximum number of lines. Beyond it, the paragraphs with the least attention
+# are left out.
 MAX_LINES = 90
 _SHADE, _CHOSEN, _QUIET = "#2a7ac4", "#1d5fa8", "#5f6670"
 _MARKS = {"predicted": "#ffd35c", "gold": "#3c9a50", "both": "#3c9a50"}
@@ -28,11 +29,11 @@ def draw_map(
     path: str | os.PathLike,
     node: int | None = None,
 ) -> None:
-    """Draws the text, shaded by how much one token attends to each other.
+    """Draws the text, shaded by one token's attention to every other token.
 
-    The probabilities are those of `default_layer`, averaged over heads. Of a
-    long text, the paragraphs with the most attention are drawn. The file is
-    written atomically, in the format that the ending of `path` names.
+    The probabilities are those of `default_layer`, averaged over heads. If the
+    text is long, only the paragraphs with the most attention are drawn. The
+    file is written atomically; the ending of `path` sets the format.
 
     Args:
         attention_map: the map.
@@ -71,7 +72,7 @@ class _Drawing:
         self._figure = Figure(dpi=_DPI)
         self._renderer = None
         self._widths: dict[tuple[str, float], float] = {}
-        # Kind of the answer at each token.
+        # Token -> kind of the answer that it belongs to.
         self._marks = {
             i: mark.kind
             for mark in attention_map.marks
@@ -84,7 +85,7 @@ class _Drawing:
 
         canvas = FigureCanvasAgg(self._figure)
         self._renderer = canvas.get_renderer()
-        # Functions that draw, once the height is known.
+        # Drawing functions, which are called once the height is known.
         self._artists = []
         y = self._header(_MARGIN + 10)
         y = self._text(y)
@@ -157,7 +158,7 @@ class _Drawing:
         return y + _LINE
 
     def _text(self, y):
-        """Writes the paragraphs; returns where they end."""
+        """Writes the paragraphs; returns the vertical position after them."""
         blocks = [(x, self._lines(x)) for x in self._map.blocks]
         kept = self._choose([len(lines) for _, lines in blocks])
         left_out = 0
@@ -184,7 +185,7 @@ class _Drawing:
 
     @property
     def _left(self):
-        """Where the text begins."""
+        """Horizontal position at which the text begins."""
         return _MARGIN + (_CHIPS if self._map.global_tokens else 0)
 
     def _choose(self, sizes: list[int]) -> np.ndarray:
@@ -211,7 +212,7 @@ class _Drawing:
         return kept
 
     def _lines(self, block: Block) -> list[list[tuple[int, float]]]:
-        """Breaks tokens into lines of pairs: a token and its position."""
+        """Breaks tokens into lines of pairs (token, horizontal position)."""
         lines: list[list[tuple[int, float]]] = [[]]
         x = self._left
         for i in range(block.first, block.last):
@@ -256,7 +257,7 @@ class _Drawing:
         return "black"
 
     def _chips(self, y, block: Block):
-        """Writes the names of global tokens; returns where they end."""
+        """Writes names of global tokens; returns the position after them."""
         x, right = _MARGIN, _MARGIN + _CHIPS - 24
         for node in block.global_tokens:
             label = textwrap.shorten(

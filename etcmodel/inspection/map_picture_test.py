@@ -20,18 +20,18 @@ class DrawMapTest(unittest.TestCase):
         return image.imread(path)[..., :3]
 
     def test_chosen_token(self):
-        """The chosen token is filled, in the place where it stands."""
+        """The chosen token is filled, at its place in the text."""
         places = []
         for node in (0, 1, 2):
             picture = self.draw(attention_maps.make_map(), node)
             is_chosen = np.all(abs(picture - _CHOSEN) < 0.02, axis=2)
             self.assertGreater(is_chosen.sum(), 100)
             places.append(np.flatnonzero(is_chosen.any(axis=0))[0])
-        # The global token is in the margin, "<b>" left of "jan".
+        # The global token is in the margin; "<b>" is to the left of "jan".
         self.assertEqual(sorted(places), places)
 
     def test_paragraphs_of_a_long_text(self):
-        """Draws those with the most attention; notes how many are left out."""
+        """Draws paragraphs with the most attention; counts the omitted ones."""
         number = map_picture.MAX_LINES + 5
         found = attention_maps.make_map(
             tokens=[Token("a$b", "a", " ")] * number,

@@ -48,13 +48,14 @@ def map_layout(
         global_sources: see `Layout`, `<int>[global, 4]`.
         texts: name -> texts of the record, strings or nested lists of strings,
             in which the tokens are found.
-        name_global: names the global token of a section, group and unit; the
-            unit -1 is the group.
+        name_global: names the global token of a section, group and unit; with
+            the unit -1, the group's own token.
         rows: see `AttentionMap`.
-        **described: the other attributes of `AttentionMap`.
+        **described: attributes of `AttentionMap` that this function does not
+            compute.
 
     Raises:
-        ValueError: `rows` has a number that is not that of a token.
+        ValueError: `rows` has a number that belongs to no token.
     """
     num_long = _used(long_sources[:, 0] >= 0)
     if spec.blocks is not None:
@@ -124,7 +125,7 @@ def _features(encoder, made, num_long, num_global):
 
 
 def _runs(sources: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields first and exclusive last index of each run of equal rows."""
+    """Yields the first index and the end of each run of equal rows."""
     is_new = np.any(sources[1:] != sources[:-1], axis=1)
     edges = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(sources)]
     if len(sources):
@@ -132,7 +133,7 @@ def _runs(sources: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def _tokens(surface, ids, sources):
-    """Returns the tokens, and first and last of each unit."""
+    """Returns the tokens, and for each unit the first index and the end."""
     tokens: list[Token] = []
     units = list(_runs(sources[:, :3]))
     after: dict[int, int] = {}
@@ -168,8 +169,8 @@ def _names(spec, tokens, long_sources, sources, number, name_global):
 
 
 def _blocks(spec, units, features, num_global, sources):
-    """Returns a block per unit, beside the global tokens that begin there."""
-    # Index of the first token of each global token's part of the text.
+    """Returns a block per unit, with the global tokens that begin there."""
+    # For each global token, index of the first token of its text.
     first: dict[int, int] = {}
     for name in ("long_paragraph_ids", "long_sentence_ids"):
         owners = features[name][0]
@@ -221,13 +222,14 @@ def map_segments(
             the text of each segment.
         texts: see `map_layout`.
         rows: see `AttentionMap`.
-        max_tokens: maximum number of tokens; further segments are left out, but
-            their memories are read.
+        max_tokens: maximum number of tokens. Segments beyond it are left out of
+            the map, but not their memories.
         encoder_options: further arguments of the encoder.
-        **described: the other attributes of `AttentionMap`.
+        **described: attributes of `AttentionMap` that this function does not
+            compute.
 
     Raises:
-        ValueError: `rows` has a number that is not that of a token.
+        ValueError: `rows` has a number that belongs to no token.
     """
     ids = np.asarray(inputs["token_ids"])
     lengths = [_used(x > 0) for x in ids]
@@ -252,7 +254,8 @@ def map_segments(
                 continue
             place = surface.find(part, after if start == prefix else 0)
             if start == prefix and place >= 0:
-                # Segments overlap.
+                # The next segment may overlap this one, so it may begin
+                # anywhere after this one's first token.
                 after = place + 1
             made = surface.tokens(part, place)
             if 0 < start < prefix:

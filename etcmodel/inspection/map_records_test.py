@@ -13,7 +13,7 @@ _NAMES = {"title": "mine", "summary": (), "answers": ()}
 
 
 class MapLayoutTest(tf.test.TestCase):
-    """Tests a layout of one's own."""
+    """Tests a custom layout."""
 
     def setUp(self):
         super().setUp()
@@ -72,7 +72,7 @@ class MapLayoutTest(tf.test.TestCase):
         found = self._map(rows=[14])
         self.assertEqual([14], found.rows)
         number = found.num_tokens
-        # The padding of two global tokens is left out.
+        # Two global tokens are padding, which the map leaves out.
         keep = [*range(6), *range(8, 8 + number - 6)]
         for key, value in found.reads(14, 0, "2").items():
             self.assertAllClose(expected[16][keep][key], value, 1e-4)
@@ -83,7 +83,7 @@ class MapLayoutTest(tf.test.TestCase):
 
 class MapSegmentsTest(tf.test.TestCase):
     def test_segments_and_memories(self):
-        """The second segment shares its first token with the first."""
+        """The second segment's text starts with the first one's last token."""
         words = "who jan lives in brno ."
         vocab_file = write_test_vocab(tempfile.mkdtemp(), words)
         tokenizer = tokenizers.WordpieceTokenizer(vocab_file)
@@ -125,17 +125,17 @@ class MapSegmentsTest(tf.test.TestCase):
             [("Jan lives", 0), ("Brno", 1)], [tuple(x) for x in found.memories]
         )
         self.assertEqual([("document", ".", 1)], [tuple(x) for x in found.cuts])
-        # The layer that attends to memories; the row of the second segment.
+        # The default layer attends to memories. Node 12 is the second segment.
         self.assertEqual(
             "Second read, memories", found.layers[found.default_layer].label
         )
-        # Tokens, segments, then memories.
+        # The nodes 13 and 14 are memories, which follow tokens and segments.
         self.assertContainsSubset(found.reads(12), {13, 14})
         few = map_records.map_segments(
             model, tokenizer, inputs, {}, max_tokens=6, **_NAMES
         )
         self.assertLen(few.tokens, 6)
-        # Memories of other segments are read, too.
+        # The map keeps memories of segments that it leaves out.
         self.assertEqual(
             [("jan lives", 0), ("Segment 2", 1)],
             [tuple(x) for x in few.memories],

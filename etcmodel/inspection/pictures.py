@@ -18,7 +18,7 @@ from etcmodel.pipeline.preprocessor import on_host
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """One record as the model sees it; of several windows, the first.
+    """One record as the model sees it, or its first window.
 
     Attributes:
         summary: lines for the screen, as pairs of a name and a value.
@@ -53,8 +53,8 @@ def inspect(
 ) -> Inspection:
     """Describes one record as the model sees it.
 
-    By default, `model_options` are those of the task. Raises a RecordError if
-    the record cannot be encoded.
+    `model_options` default to those of the task. Raises a RecordError if the
+    record cannot be encoded.
     """
     preprocessor = examples.preprocessor
     made = examples.preprocess([record])
@@ -106,7 +106,7 @@ def summarize(
 
 
 def counted(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Formats counts with how many were cut.
+    """Formats counts, each with the number of items that were cut.
 
     Example: `{"units": 3, "units_cut": 1}` gives `[("units", "3, of which 1
     cut")]`.

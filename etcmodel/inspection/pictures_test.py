@@ -25,7 +25,8 @@ class InspectionTest(tf.test.TestCase):
         )
         self.assertEqual(["a", "bb", "[UNK]"], shown.long_labels)
         self.assertEqual(["words 0.0"], shown.global_labels)
-        # <int>[1, long, 2 radius + 1]; the first token has none on its left.
+        # <int>[1, long, 2 radius + 1]; the first token has no neighbours on its
+        # left.
         self.assertEqual([1, 6, 5], shown.side_inputs.l2l_att_mask.shape)
         self.assertAllEqual(
             [0, 0, 1, 1, 1], np.array(shown.side_inputs.l2l_att_mask)[0, 0]

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from etcmodel.feature_utils.text import tokenizers
 
-# In front of continued pieces of WordPiece, and of words of SentencePiece.
+# Prefix of WordPiece's pieces that continue a word, and of SentencePiece's
+# pieces that begin one.
 _PREFIXES = ("##", "\u2581")
 
 
@@ -23,7 +24,7 @@ class Token(NamedTuple):
     """A token as a reader sees it.
 
     Attributes:
-        text: its original text; without one, the vocabulary's piece.
+        text: its original text, or its piece if the text was not found.
         piece: its piece in the vocabulary, such as "##ing".
         space: what separates it from the token before it: "", " " or a line
             feed.
@@ -35,7 +36,7 @@ class Token(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A part of the text that the model was not given.
+    """A truncated part of the text, which the model did not get.
 
     Attributes:
         name: the input that it is part of, such as "texts".
@@ -49,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """A text of the record, and where its tokens are in `SurfaceTexts`."""
+    """A text of the record, and the range of its tokens in `SurfaceTexts`."""
 
     name: str
     text: bytes
@@ -96,7 +97,8 @@ class SurfaceTexts:
         """Finds tokens in the texts; returns the first one's index, or -1.
 
         Prefers a whole text that is not taken yet, then the first place at
-        `after` or later, then the first of all. The place counts as taken.
+        `after` or later, then the first place in all texts. Marks the place as
+        taken.
         """
         ids = np.asarray(ids, np.int32)
         if not len(ids) or not len(self._ids):
@@ -162,7 +164,7 @@ class SurfaceTexts:
         parts = []
         for source in self._sources:
             taken = self._taken[source.first : source.last]
-            # Where runs of tokens that are left begin and end.
+            # Begins and ends of the runs of tokens that were not taken.
             edges = np.flatnonzero(np.diff(np.r_[True, taken, True]))
             for first, last in zip(edges[::2], edges[1::2], strict=True):
                 start = self._starts[source.first + first]
@@ -193,7 +195,7 @@ def _flat(value: Any) -> Iterable[str]:
 
 
 def _space(gap: bytes | str) -> str:
-    """Returns what is shown for the text between two tokens."""
+    """Returns the separator to show for the text between two tokens."""
     text = gap.decode("utf-8", "replace") if isinstance(gap, bytes) else gap
     if "\n" in text:
         return "\n"

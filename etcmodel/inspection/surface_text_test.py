@@ -58,7 +58,7 @@ class SurfaceTextsTest(tf.test.TestCase):
         self.assertEqual(3, texts.find(brno))
         self.assertEqual(2, texts.find(brno, after=1))
         self.assertEqual(0, texts.find(self.ids("in brno"), after=1))
-        # Tokens of two texts do not match.
+        # Tokens that span two texts do not match.
         self.assertEqual(-1, texts.find(self.ids("in brno in in")))
         self.assertEqual([("c", "brno in", 2)], texts.cut())
 

@@ -61,7 +61,7 @@ class JsonConfigTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("{", "it is not JSON.*attributes of _Config"),
-        ("3", "it holds a int.*Expected one JSON object"),
+        ("3", "it holds a number.*Expected one JSON object"),
         ("[" * 100_000, "it is not JSON .*nested too deep"),
         ("{}", "vocab_size is None. Expected an int of at least 1"),
     )

@@ -94,6 +94,14 @@ def pad_batch(
     }
 
 
+def texts_batch(raw: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
+    """Converts requests for the signature `text` to arrays of bytes."""
+    return {
+        name: np.array([to_bytes(values[name]) for values in raw], object)
+        for name in raw[0]
+    }
+
+
 def to_bytes(text: str) -> bytes:
     """Encodes a text as UTF-8; lone surrogates become "?"."""
     return text.encode("utf-8", "replace")

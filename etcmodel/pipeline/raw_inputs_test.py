@@ -7,6 +7,7 @@ from etcmodel.pipeline.raw_inputs import RawInput
 from etcmodel.pipeline.raw_inputs import assert_same_sizes
 from etcmodel.pipeline.raw_inputs import pad
 from etcmodel.pipeline.raw_inputs import pad_batch
+from etcmodel.pipeline.raw_inputs import texts_batch
 
 
 class PadTest(tf.test.TestCase, parameterized.TestCase):
@@ -48,6 +49,15 @@ class PadTest(tf.test.TestCase, parameterized.TestCase):
         """Pads a page without nodes; each node would have 20 numbers."""
         spec = tf.TensorSpec([None, None, 20], tf.float32)
         self.assertEqual((1, 0, 20), pad([[]], spec).shape)
+
+
+class TextsTest(tf.test.TestCase):
+    def test_one_array_for_each_input(self):
+        raw = [{"query": "a", "text": "\u00e9\x00"}, {"query": "", "text": "b"}]
+        actual = {name: x.tolist() for name, x in texts_batch(raw).items()}
+        self.assertEqual(
+            {"query": [b"a", b""], "text": [b"\xc3\xa9\x00", b"b"]}, actual
+        )
 
 
 class NestingTest(tf.test.TestCase, parameterized.TestCase):

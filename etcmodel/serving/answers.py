@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
+from etcmodel.pipeline import raw_inputs
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.pipeline.spec import load
 from etcmodel.pipeline.task_model import TaskModel
@@ -71,13 +72,8 @@ class Answers:
 
     def predict_texts(self, raw: Sequence[Mapping[str, str]]) -> list[Any]:
         """Predicts a batch of requests with the signature `text`."""
-        answers = self._call(
-            self.answer_text,
-            {
-                name: np.array([x[name].encode() for x in raw], object)
-                for name in raw[0]
-            },
-        )
+        inputs = raw_inputs.texts_batch(raw)
+        answers = self._call(self.answer_text, inputs)
         # The signature also returns the parts of each text, which the
         # predictions name.
         parts = [

@@ -1,5 +1,7 @@
 """Tests the files and the client of docs/tensorflow_serving.md."""
 
+import json
+import os
 import pathlib
 import re
 import sys
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 import etcmodel
 from etcmodel.serving import exported
+from etcmodel.serving import rest
 from etcmodel.serving import warmup
 from testing import serving_messages
 
@@ -71,13 +74,20 @@ class TensorFlowServingPageTest(tf.test.TestCase):
             self.assertEqual({1, 2}, {*exported.find_versions(folder)})
 
     def test_grpc_client(self):
-        """The page's client sends the same request as the warm-up file has."""
+        """Sends the request as `export` writes it for the warm-up."""
+        inputs = {
+            "texts": np.array([["Köln".encode(), b""]] * 2, object),
+            "is_html": np.array([[True, False]] * 2),
+            "starts": np.array([0, -1], np.int32),
+            "features": np.array([0.1, 2.0], np.float32),
+        }
+        body = {"signature_name": "text", **rest.body_of("text", inputs)}
         sent = []
 
         def send(request, timeout):
             sent.append(request)
             answer = serving_messages.message_class("PredictResponse")()
-            value = tf.make_tensor_proto([b"Krak\xc3\xb3w"])
+            value = tf.make_tensor_proto([b"Krak\xc3\xb3w", b"Brno"])
             answer.outputs["answer"].CopyFrom(value)
             return answer
 
@@ -96,18 +106,18 @@ class TensorFlowServingPageTest(tf.test.TestCase):
             "tensorflow_serving": types.ModuleType("tensorflow_serving"),
             "tensorflow_serving.apis": apis,
         }
-        values = {}
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.get_temp_dir())
+        pathlib.Path("request.json").write_text(json.dumps(body))
         with (
             mock.patch.dict(sys.modules, modules),
             mock.patch("builtins.print") as shown,
         ):
-            exec(_block("python"), values)
-        shown.assert_called_once_with("Kraków")
+            exec(_block("python"), {})
+        self.assertEqual(
+            [mock.call("Kraków"), mock.call("Brno")], shown.mock_calls
+        )
         (request,) = sent
-        inputs = {
-            name: np.array([x.encode()], dtype=object)
-            for name, x in values["record"].items()
-        }
         log = warmup.prediction_log("answer", "text", inputs)
         # Skips the headers of predict_log and request: a tag and a two-byte
         # length each.

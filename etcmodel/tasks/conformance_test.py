@@ -25,7 +25,6 @@ from etcmodel import checkpoints
 from etcmodel import models
 from etcmodel.checkpoints import files
 from etcmodel.engine import predict
-from etcmodel.errors import UserError
 from etcmodel.pipeline import example_schema
 from etcmodel.pipeline import tfrecords
 from etcmodel.pipeline.task_model import to_predictions
@@ -49,7 +48,7 @@ _ROOT = pathlib.Path(etcmodel.__file__).parents[1]
 # Padding of inputs by dtype; -1 for other dtypes.
 _NOTHING = {tf.string: b"", tf.bool: False}
 
-# Outputs that only answers to raw requests have.
+# Outputs that exist only for raw requests, not for stored features.
 _OF_REQUESTS = {"tokens_cut", "is_refused"}
 
 
@@ -77,7 +76,7 @@ class TasksTest(task_answers.TaskTestCase):
             self.assertTrue(np.isfinite(value), name)
 
     def test_encoders_of_runs_are_built_under_keras_3(self):
-        """Runs the code of docs/encoders.md; compares with trained models."""
+        """Runs the code of docs/encoders.md; checks it with trained models."""
         names = ["wikihop", "openkp", "read_twice_hotpotqa"]
         (lines,) = re.findall(
             r"(?s)## Weights.*?```\n(from etcmodel.*?)```",
@@ -185,7 +184,7 @@ class TasksTest(task_answers.TaskTestCase):
         self.assertEqual(rounded(alone), rounded(found))
 
     def test_attention_map(self):
-        """Shows what the model of a run attends to."""
+        """Writes a page with the attention of a run's model."""
         run = task_runs.run_of("answer")
         output = run.path("map.html")
         printed = run.run_command(
@@ -318,7 +317,7 @@ class TasksTest(task_answers.TaskTestCase):
         self.assertAllEqual(0 * made["record"], made["record"])
         inputs = {}
         for name, noted in model.metadata["inputs"].items():
-            # One window, or all segments and segments of padding.
+            # Takes one window, or all segments and segments of padding.
             rows = noted["shape"][0]
             x = made[name][:rows].numpy()
             padding = [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1)
@@ -478,7 +477,7 @@ class TasksTest(task_answers.TaskTestCase):
         given = {x: y[0].decode() for x, y in preprocessor.TEXT_REQUEST.items()}
         folder = self.enterContext(tempfile.TemporaryDirectory())
         path = os.path.join(folder, "a.md")
-        pathlib.Path(path).write_text(given.pop("text", "a"), "utf-8")
+        pathlib.Path(path).write_text(given.pop("text"), "utf-8")
         if "candidates" in given:
             given["candidate"] = given.pop("candidates").split("\n")
         options = predict.Options(
@@ -487,10 +486,6 @@ class TasksTest(task_answers.TaskTestCase):
             output=os.path.join(folder, "out"),
             **given,
         )
-        if not given:
-            with self.assertRaisesRegex(UserError, "does not answer plain te"):
-                predict.predict(options)
-            return
         predict.predict(options)
         _, task_model, _ = task_runs.load_of(task)
         request = preprocessor.REQUEST
@@ -504,7 +499,7 @@ class TasksTest(task_answers.TaskTestCase):
             self.assertEqual(stream.getvalue(), written.read())
 
     def test_documented_request_of_one_string(self):
-        """The JSON of the signature `text` gets the outputs of `answer`."""
+        """Sends the JSON of docs/serving.md to `text`; checks the outputs."""
         page = (_ROOT / "docs" / "serving.md").read_text("utf-8")
         sections = page.split("\n## ")
         (section,) = (x for x in sections if x.startswith("One string"))
@@ -533,7 +528,7 @@ class TasksTest(task_answers.TaskTestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_serves_without_this_package(self, task):
-        """Another program gets the same answers; no op needs Python."""
+        """A program without the package gets equal answers; no op is Python."""
         records = self.records(task)[:2]
         loaded, served, ops = helpers.call_in_fresh_process(
             helpers.serve_elsewhere,
@@ -546,7 +541,7 @@ class TasksTest(task_answers.TaskTestCase):
         # Ops of TensorFlow Text, which a server must link.
         expected = ["FastWordpieceTokenizeWithOffsets"]
         if task in task_runs.READ_TWICE:
-            # Splits texts into mentions.
+            # This op finds mentions.
             expected.append("RegexSplitWithOffsets")
         self.assertEqual(
             expected, sorted(op for op in ops if not hasattr(tf.raw_ops, op))
@@ -556,7 +551,7 @@ class TasksTest(task_answers.TaskTestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_stores_no_gradients_and_needs_no_xla(self, task):
-        """Loading would print warnings about stored gradients."""
+        """Stored gradients would cause warnings when the model is loaded."""
         path = task_runs.run_of(task).saved_model
         self.assertEmpty(names_of_stored_gradients(path))
         for function in stored_functions(path):
@@ -564,7 +559,7 @@ class TasksTest(task_answers.TaskTestCase):
 
     @parameterized.parameters(*task_runs.WITH_ANSWERS)
     def test_warmup_requests(self, task):
-        """All signatures give the same answers to their warm-up requests."""
+        """All signatures get the same record, so all answers are equal."""
         signatures, *_ = task_runs.load_of(task)
         requests = dict(
             read_warmup_requests(task_runs.run_of(task).saved_model)

@@ -158,7 +158,7 @@ class ExperimentsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("nq", "openkp", "read_twice_hotpotqa", "wikihop")
     def test_continues_a_run_of_the_same_task(self, name):
-        """The weights of the heads are loaded, too."""
+        """Loads the weights of the encoder and of the heads."""
         params, task = _small_task(name)
         run = self.get_temp_dir()
         model = task.build_model()

@@ -74,12 +74,12 @@ _MODELS = {
     ),
     "select": ({}, model_inputs.hotpotqa(), (10, 10), {"logits": [2, 11]}),
 }
-# Preprocessing configurations of tasks whose model depends on them.
+# Preprocessing configurations, for tasks whose model depends on them.
 _SIZES = {"classify": {"kind": "single", "labels": ["a", "b", "c"]}}
-# Logits per global token, and logits of the whole input.
+# Names of logits per global token, and of logits for the whole input.
 _GLOBAL = ("logits", "supporting_fact_logits")
 _WHOLE = ("answer_type_logits",)
-# Logits whose last axis is the long input.
+# Names of logits whose last axis is the long input.
 _LAST = ("ngram_logits",)
 
 
@@ -131,7 +131,7 @@ class ModelsTest(tf.test.TestCase, parameterized.TestCase):
     def test_gradients_reach_all_weights_of_the_head(self, name):
         _, features, *_ = _MODELS[name]
         if name == "openkp":
-            # As many words as the longest phrases need.
+            # Enough words for phrases of every length.
             features = {**features, "words": tf.constant([[*range(1, 13)]] * 2)}
         model = _make(name)
         layers = [x for x in model.layers if x.name != "etc_encoder"]

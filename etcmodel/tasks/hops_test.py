@@ -29,7 +29,7 @@ _ROOMS = ("cli", "datasets", "pipeline", "serving", "tasks", "training")
 
 
 def read_hops(title: str) -> dict:
-    """Returns code -> name of the listed functions under a title, in order."""
+    """Returns code object -> name of the functions under a title, in order."""
     _, _, rest = _PAGE.read_text("utf-8").partition(f"**{title}**\n\n")
     section, _, _ = rest.partition("\n\n")
     hops = {}
@@ -41,7 +41,7 @@ def read_hops(title: str) -> dict:
 
 
 def _is_public(code) -> bool:
-    """Tells whether code is a public function of `_ROOMS`."""
+    """Returns whether a code object is a public function of `_ROOMS`."""
     path = pathlib.Path(code.co_filename)
     return (
         path.is_relative_to(_PACKAGE)

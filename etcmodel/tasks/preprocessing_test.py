@@ -143,7 +143,7 @@ class PreprocessingTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*_OF_ETC)
     def test_long_inputs_are_cut(self, task):
-        """Either one text is too long, or there are too many texts."""
+        """Tests one text that is too long, and too many texts."""
         writer, _ = _small(task)
         preprocessor = writer.preprocessor
         request = {x: np.asarray(y) for x, y in preprocessor.REQUEST.items()}
@@ -158,7 +158,7 @@ class PreprocessingTest(tf.test.TestCase, parameterized.TestCase):
             self._check(preprocessor.config, made)
 
     def _check(self, config, made):
-        """Checks that rows are full, and that sentence ids name used tokens."""
+        """Checks that rows are full, and ids refer to global tokens in use."""
         features = {x: y.numpy() for x, y in made.layout.features.items()}
         long_ids = features.pop("long_token_ids")
         self.assertEqual(config.long_length, long_ids.shape[1])

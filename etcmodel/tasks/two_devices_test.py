@@ -224,7 +224,7 @@ def check_gradients(directory, name, strategy):
         )
 
     def part(value):
-        # The parts split a document's segments.
+        # Each replica gets every other row, so a document's segments are split.
         return strategy.experimental_distribute_values_from_function(
             lambda x: value[x.replica_id_in_sync_group :: 2]
         )
@@ -238,7 +238,7 @@ def check_gradients(directory, name, strategy):
 
 
 def check_all_tasks(directory):
-    """Checks all tasks in a fresh process.
+    """Checks all tasks; must run in a fresh process.
 
     Returns the metrics and the error (or "") of each task.
     """
@@ -304,7 +304,7 @@ class TwoDevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("pretrain", "read_twice_hotpotqa")
     def test_two_hosts_have_the_gradients_of_one(self, task):
-        """The loss of each host needs sentences or memories of the other."""
+        """Each host's loss needs sentences or memories of the other host."""
         self.assertEqual("", self.errors[task])
         directory = os.path.join(self.directory, task)
         first, second = call_on_two_workers(

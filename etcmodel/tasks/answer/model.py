@@ -1,4 +1,4 @@
-"""Question answering: the model, which also finds evidence or no answer."""
+"""Question answering: the model finds the answer, if any, and evidence."""
 
 import tensorflow as tf
 
@@ -38,7 +38,8 @@ class Answer(SpanAnswerModel):
         no_answer = types[:, span_decoding.NONE]
         threshold = TASK.tuned.of(self.options)
         is_none = (no_answer >= threshold)[:, tf.newaxis]
-        # Sets either the type "none" or the other three types to 0.
+        # Sets the probability of the type "none", or of the other three types,
+        # to 0.
         # [batch, 3]
         others = tf.where(is_none, 0.0, 1.0) * types[:, : span_decoding.NONE]
         types = tf.concat(
@@ -59,11 +60,12 @@ class Answer(SpanAnswerModel):
         }
 
     def to_prediction(self, answers, text):
-        """Converts answers for `datasets.question_answering.score`."""
+        """Converts answers to what `question_answering.score` compares."""
         return {
             "answer": answers["answer"].decode("utf-8", "replace"),
             "no_answer_probability": float(answers["no_answer_probability"]),
-            # All units, since gold evidence may be texts or a whole paragraph.
+            # Returns all units, since gold evidence may be texts or a
+            # paragraph.
             "evidence": document_units.to_unit_predictions(
                 answers, self.options.evidence_threshold
             ),

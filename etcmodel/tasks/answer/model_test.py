@@ -81,7 +81,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_documents_without_text(self, units, options):
-        """Without text in the input, the answer is none, yes or no."""
+        """Without text in the input, the answer is "", "yes" or "no"."""
         answers, prediction = self._answer(
             [0.6, 0.2, 0.1, 0.1], units=units, **options
         )

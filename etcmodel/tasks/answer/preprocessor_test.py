@@ -65,14 +65,15 @@ class RecordsTest(RecordsTestCase):
         ("texts", _LISTS, _at("Brno", 44), [(2, "Brno")]),
         ("paragraphs", _LISTS, _at("Brno", 29), [(0, "Brno")]),
         ("paragraphs", _TITLED, _at("Brno", 19), [(1, "Brno")]),
-        # Two forms of the answer, each at its own place.
+        # Two forms of the answer are each labelled at their own place.
         (
             "sentences",
             _STRING,
             _at("in Brno", 7) + _at("Brno", 10),
             [(0, "in Brno"), (0, "Brno")],
         ),
-        # Without offsets, all occurrences, including in titles.
+        # Without offsets, all occurrences are labelled, including those in
+        # titles.
         (
             "sentences",
             _TITLED,
@@ -90,7 +91,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(0, counts["answers_cut"])
 
     def test_answer_across_sentences(self):
-        """Counts such answers; learns them only if units are paragraphs."""
+        """Counts such answers; labels them only if units are paragraphs."""
         answer = _at("Brno. Is", 10)
         for split in ("dev", "train"):
             stored, counts = self._write(
@@ -117,18 +118,18 @@ class RecordsTest(RecordsTestCase):
         # Answers without a place are not moved.
         _, counts = self._write("sentences", text, "Brno. Is")
         self.assertEqual(0, counts["answers_moved"])
-        # An answer that does not occur elsewhere is not moved either.
+        # An answer that occurs nowhere else is not moved.
         _, counts = self._write("sentences", _STRING, _at("Brno. Is", 10))
         self.assertEqual(0, counts["answers_moved"])
 
     @parameterized.parameters(
-        # The answer is a part of a word.
+        # The first three answers begin or end inside a word.
         (_at("rno", 11), 1),
         ("bi", 1),
         ("rno is Brno.", 1),
         (_at("Brno", 10), 0),
         ("Brno", 0),
-        # Not counted if one of the answers is exact.
+        # A longer text is not counted if one of the answers is exact.
         (_at("rno", 11) + _at("Brno", 10), 0),
         (_at("n Brno. I", 8), 0),
         ("yes", 0),
@@ -139,7 +140,7 @@ class RecordsTest(RecordsTestCase):
         self.assertEqual(expected, counts["answers_with_more_text"])
 
     def test_answer_that_is_cut(self):
-        """The answer is cut, since the first sentence fills the input."""
+        """The first sentence fills the input, so the answer is cut."""
         args = ("sentences", _STRING, _at("big", 24))
         sizes = {"long_length": 8}
         stored, counts = self._write(*args, sizes=sizes)
@@ -181,7 +182,7 @@ class RecordsTest(RecordsTestCase):
             # Padding at the end is not stored.
             expected.pop()
         self.assertEqual(expected, stored["supporting_facts"])
-        # Units after the CLS, "where" and "?".
+        # The global tokens of units follow those of the CLS, "where" and "?".
         units = [
             x
             for i, x in zip(stored["global_units"], expected, strict=False)
@@ -221,7 +222,7 @@ class RecordsTest(RecordsTestCase):
                 self.assertEqual(int(name == counted), counts[name])
 
     def test_wrong_offsets_are_counted(self):
-        """Learns the nearest occurrence; drops answers that do not occur."""
+        """Labels the nearest occurrence; drops answers that do not occur."""
         answers = _at("Brno", 17) + _at("Oslo", 0)
         stored, counts = self._write("sentences", _STRING, answers)
         self.assertEqual([(1, "Brno")], self._spans(stored))

@@ -62,7 +62,7 @@ class AnswerOptions:
             with the best metric on the validation data.
         evidence_threshold: minimum probability of evidence.
         answer_in_evidence: whether the answer must be in a unit that reaches
-            `evidence_threshold`, if there is one.
+            `evidence_threshold`, if any unit does.
         max_answer_length: maximum length of an answer, in tokens.
         supporting_fact_weight: weight of the evidence loss, which is a sum over
             all units; every other loss has weight 1.

@@ -12,7 +12,7 @@ _NUMBERS = {"kind": "number", "label_mean": 10.0, "label_deviation": 2.0}
 
 
 def _sizes(kind, *counts):
-    """Returns sizes of a task whose labels have the given counts."""
+    """Returns a task's sizes, with labels that have the given counts."""
     return {
         "kind": kind,
         "labels": ["a", "b", "ü"][: len(counts)],
@@ -58,7 +58,8 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([[total + 0.5, 10 * total]], head(*inputs))
 
     def test_logits_of_word_counts(self):
-        # The token ids 1, 2, 1, 1 of a text, 3 of its query, and padding.
+        # The first row is a text with the token ids 1, 2, 1, 1, a query with
+        # the id 3, and padding. The second row is padding.
         inputs = {
             "long_output": np.ones([2, 6, 2], np.float32),
             "global_output": np.ones([2, 1, 2], np.float32),
@@ -69,13 +70,14 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         before = head(**inputs)
         kernel = np.arange(8, dtype=np.float32).reshape([4, 2])
         head.word_logits.set_weights([kernel])
-        # Logarithms in base 2, with a mean square of 5/4.
+        # The counts 3 and 1 give the logarithms 2 and 1 in base 2, whose mean
+        # square is 5/4.
         counts = np.array([[0, 2, 1, 0], [0] * 4]) / math.sqrt(5 / 4)
         self.assertAllClose(before + counts @ kernel, head(**inputs))
 
     @parameterized.parameters(
         ([1, 2, 1, 1, 3], [0, 2, 1, 0]),
-        # A text that is twice as long.
+        # In a longer text, the tokens 1 and 2 have the counts 4 and 2.
         ([1, 2, 1] * 2, [0, math.log2(5), math.log2(3), 0]),
         ([], [0, 0, 0, 0]),
     )
@@ -123,7 +125,8 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ({}, [_LOG2, 2 * _LOG2]),
-        # The targets are 0.8 and twice 0.1.
+        # The target is 0.8 for the right label, and 0.1 for each of the two
+        # others.
         ({"label_smoothing": 0.3}, [1.2 * _LOG2, 1.9 * _LOG2]),
         ({"balanced": True}, [2 * _LOG2, 4 / 3 * _LOG2]),
         (
@@ -140,8 +143,8 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        # For each record, the sum of -log of the probabilities: of 1/2 and 3/4,
-        # of 1/2 and 1/4, and of 1/2 and 3/4.
+        # The loss of a record is the sum of -log p over both labels. The
+        # probabilities p are 1/2 and 3/4, 1/2 and 1/4, and 1/2 and 3/4.
         ({}, [math.log(8 / 3), math.log(8), math.log(8 / 3)]),
         (
             {"label_smoothing": 0.2},

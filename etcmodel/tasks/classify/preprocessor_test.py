@@ -16,7 +16,7 @@ _TEXT = "Jan sings. He paints.\n\nIt rains."
 
 
 def _read(*labels, split="train", text=_TEXT, **reading):
-    """Returns records of a text, one for each label; None for no label."""
+    """Returns records with one text, one for each label; None is no label."""
     rows = [{"text": text, "query": "Who?", "label": x} for x in labels]
     format_ = classification.make_format(**reading)
     return list(format_.read_rows(rows, split))
@@ -34,7 +34,7 @@ def _complete(records, **values):
 
 class CompleteTest(tf.test.TestCase):
     def test_one_label(self):
-        """Labels are sorted; a note lists labels with one record."""
+        """Labels are sorted; a note lists labels that have only one record."""
         config, note = _complete(_read("b", "ü", "b", "a", "a", "b"))
         self.assertEqual(
             ("single", ("a", "b", "ü"), (2, 3, 1), "sentences"),
@@ -46,7 +46,7 @@ class CompleteTest(tf.test.TestCase):
         for labels, values, expected in (
             ((3, 7, 3), {}, ("3", "7")),
             (("3", "7"), {}, ()),
-            # Labels given in Python.
+            # In Python, `labels_as_json` is given with the labels.
             (("3", "7"), {"labels_as_json": ("3",)}, ("3",)),
             ((3, 7), {"labels_as_json": ("9",)}, ("3", "7", "9")),
         ):

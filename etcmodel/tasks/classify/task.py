@@ -46,7 +46,7 @@ class ClassifyPreprocessingConfig(DocumentPreprocessingConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.kind and self.label_kind == "auto":
-            # Otherwise a label "3" in other records could be read as a number,
+            # Otherwise, a label "3" in later records could be read as a number,
             # or a number as a label.
             object.__setattr__(self, "label_kind", self.kind)
         if self.kind and self.label_kind != self.kind:

@@ -1,4 +1,4 @@
-"""Options of the tasks for users' own documents; needs no TensorFlow."""
+"""Options of tasks for users' own documents, without using TensorFlow."""
 
 import dataclasses
 from typing import ClassVar

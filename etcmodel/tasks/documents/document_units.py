@@ -67,9 +67,9 @@ def label_globals(
 ) -> tuple[list[int], int]:
     """Labels the global tokens of a record that is one row of the input.
 
-    If a unit is gold, the global tokens of its paragraph and of the paragraph's
-    title are labelled 1, too. Example: a paragraph has a title (unit 0) and two
-    sentences, and unit 2 is gold. The labels are `[1, 1, 0, 1]`.
+    A gold unit labels its own global token, that of its paragraph, and that of
+    the paragraph's title as 1. Example: a paragraph has a title (unit 0) and
+    two sentences, and unit 2 is gold. The labels are `[1, 1, 0, 1]`.
 
     `section` is the index of the layout's section with the document, `right`
     has the indices of the gold units. Returns 1, 0, or -1 (outside of the
@@ -107,7 +107,7 @@ def unit_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.where(labels >= 0, losses, 0.0), axis=1)
 
 
-# Axes of what `decode_units` returns; see `TaskModel.ANSWER_AXES`.
+# Axes of the results of `decode_units`; see `TaskModel.ANSWER_AXES`.
 UNIT_AXES = {
     "units": ("units",),
     "unit_probabilities": ("units",),

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from etcmodel.tasks.documents import document_units
 
-# Paragraphs: a title and two sentences; no units; two sentences.
+# Three paragraphs: a title and two sentences; no units; two sentences.
 _UNITS = ["T", "a b.", "Ü.", "d.", "e."]
 _PARAGRAPHS = [0, 0, 0, 2, 2]
 _NUMBERS = [-1, 0, 1, 0, 1]
@@ -59,7 +59,7 @@ class LabelGlobalsTest(tf.test.TestCase):
         )
         for right, of_units, kept in (
             ([], [0, 0, 0, 0, 0, 0], 0),
-            # The paragraph and its title are labelled 1, too.
+            # The paragraph and its title are also labelled 1.
             ([2], [1, 1, 0, 1, 0, 0], 1),
             ([1, 3], [1, 1, 1, 0, 1, 1], 2),
             # The unit was cut, but its paragraph was not.
@@ -118,7 +118,7 @@ class DecodeUnitsTest(tf.test.TestCase):
             self.assertAllClose(expected, made[name])
 
     def test_predictions_of_a_record(self):
-        """Omits padding; selects a probability that equals the threshold."""
+        """Omits padding; selects a unit whose probability is the threshold."""
         second = {x: y.numpy()[1] for x, y in self._decode(2).items()}
         (unit,) = document_units.to_unit_predictions(second, 0.25)
         self.assertEqual((1, 2, False, "f"), (*unit[:2], *unit[3:]))

@@ -63,7 +63,7 @@ class Units(NamedTuple):
         texts: `<string>[batch, (paragraphs), (units)]`.
         numbers: `<int32>[batch, (paragraphs), (units)]`, the index of each unit
             in its paragraph, from 0; -1 for a title. For "texts", empty texts
-            are counted, too.
+            also count.
     """
 
     texts: tf.RaggedTensor
@@ -212,7 +212,7 @@ class DocumentPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(query, text):
-        """Makes paragraphs, titles and a query; answers name their parts."""
+        """Splits a text into paragraphs and titles, and adds the query."""
         titles, paragraphs = plain_documents.split_paragraphs(text)
         return {
             "query": tf.expand_dims(query, 1),
@@ -270,8 +270,8 @@ class DocumentPreprocessor(EtcPreprocessor):
     def raw(record):
         """Converts a record; a section's title goes to its first paragraph.
 
-        If a section has no paragraphs, its title is put before the next title;
-        at the end of the document, it gets a paragraph of its own.
+        If a section has no paragraphs, its title is put before the next title.
+        At the end of the document, the title gets an empty paragraph.
         """
         paragraphs, titles = [], []
         for section in record.sections:
@@ -343,7 +343,7 @@ def to_blocks(token_ids: tf.RaggedTensor, size: int) -> tf.RaggedTensor:
 
 
 def complete_units(config: Any, records: Iterable[Any]) -> Any:
-    """Resolves `units="auto"` of a configuration from the records."""
+    """Resolves a configuration's `units="auto"` from the records."""
     finder = UnitsFinder(config.units, config.HAS_BLOCKS)
     for record in records:
         finder.see(record)
@@ -351,14 +351,14 @@ def complete_units(config: Any, records: Iterable[Any]) -> Any:
 
 
 def _has_sentence_end(text: str) -> bool:
-    """Tells whether a text has punctuation that can end a sentence."""
+    """Returns whether a text has punctuation that can end a sentence."""
     return bool(_MARKS_ALONE.search(text)) or any(
         not _MARKS.isdisjoint(x[0]) for x in _PUNCTUATION.finditer(text)
     )
 
 
 class UnitsFinder:
-    """Resolves `units="auto"` from all records.
+    """Resolves `units="auto"` from the structure of all records.
 
     Args:
         kind: the configured kind of units; "auto" is resolved.

@@ -34,7 +34,7 @@ def _record(*sections, query=(), has_units=False):
 
 class PlainTextTest(tf.test.TestCase):
     def test_python_splits_texts_as_served_models_do(self):
-        """Strings in Python have the titles of the signature `text`."""
+        """Python finds the same titles in strings as the signature `text`."""
         generator = random.Random(1)
         parts = "# ,## ,#,a,b.,\n,\n,\n\n, ,\t,\r\n,\r,\u3000,\x85".split(",")
         texts = [
@@ -87,7 +87,7 @@ class FindUnitsTest(tf.test.TestCase, parameterized.TestCase):
         ),
     )
     def test_by_hand(self, first, indices):
-        """Titles and initials are not split."""
+        """Keeps titles whole; does not split a text after an initial."""
         kind = self.id().rsplit("_", 1)[-1]
         for ragged in (False, True):
             titles, texts = tf.constant(_TITLES), tf.constant(_TEXTS)
@@ -167,7 +167,7 @@ class UnitsFinderTest(tf.test.TestCase, parameterized.TestCase):
         ('a ("b!")', True),
         ('"a.", b', True),
         ("a।b", True),
-        # Would be slow if time were quadratic.
+        # A pattern that took quadratic time would be slow here.
         ("." * 300_000 + "a", False),
     )
     def test_sentence_ends(self, text, expected):
@@ -195,7 +195,8 @@ class RawTest(tf.test.TestCase):
     def test_titles_of_sections(self):
         record = _record(
             ["A", [("a.", "b."), ("c.",)]],
-            # Headings without text: before another heading, and at the end.
+            # The sections "B" and "D" have no text: "B" precedes another title,
+            # "D" is at the end.
             ["B", []],
             ["", []],
             ["C", [("d.",)]],
@@ -234,7 +235,7 @@ class LayoutTest(tf.test.TestCase):
         return {name: x[0].numpy() for name, x in made.layout.features.items()}
 
     def test_sentences(self):
-        """Lays out a query of two texts and two paragraphs."""
+        """Lays out a query, which has two texts, and two paragraphs."""
         features = self._features()
         types_ = token_types
         self.assertAllEqual(
@@ -245,7 +246,7 @@ class LayoutTest(tf.test.TestCase):
             ],
             features["global_token_type_ids"],
         )
-        # Ids of sentences and paragraphs; the query has no paragraph.
+        # The sentences of the query belong to no paragraph.
         self.assertAllEqual(
             [-1, 1, 1, 2, 4, 5, 5, 5, 6, 8, 8] + [-1] * 9,
             features["long_sentence_ids"],

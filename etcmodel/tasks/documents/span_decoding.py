@@ -102,7 +102,7 @@ def _windows(values: tf.Tensor, width: int, pad: float | int) -> tf.Tensor:
 
 
 def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
-    """Finds the best span from every token on, by P(begin) * P(end)."""
+    """Finds the best span from each token on: the highest P(begin) P(end)."""
     begin, end = (
         tf.nn.log_softmax(logits[f"answer_{name}_logits"])
         for name in ("begin", "end")
@@ -127,7 +127,7 @@ def _spans_of_begins_and_ends(logits, units, cuts, max_answer_length):
 
 
 def _whole_words(labels, cuts):
-    """Returns labels of words, and the last token of each token's word.
+    """Returns the labels of words, and the last token of each token's word.
 
     All tokens of a word get the label of its first token; a "begin" is followed
     by "inside".
@@ -185,7 +185,7 @@ def _spans_of_labels(logits, units, cuts, max_answer_length):
     )
     is_run = starts & (length <= max_answer_length)
     single = probabilities[..., BEGIN]
-    # Runs rank before single words, and these before parts of words.
+    # Runs rank before single words, and single words before parts of words.
     penalty = tf.where(word_cuts.begins_inside(cuts), 2.0, 1.0) * _NO_RUN
     return (
         tf.where(is_run, _log(mean), _log(single) + penalty),
@@ -203,10 +203,11 @@ def best_spans(
 ) -> Spans:
     """Finds the best span of every unit.
 
-    A span lies in one unit and has at most `max_answer_length` tokens. It has
-    whole words, unless there is no such span. Spans are ranked by the product
-    of the probabilities of begin and end or, in the "bio" encoding, by the mean
-    probability of their labels; of equal spans, the first is the best.
+    A span lies in one unit and has at most `max_answer_length` tokens. It
+    consists of whole words, if possible. Spans are ranked by the product of the
+    probabilities of begin and end or, in the "bio" encoding, by the mean
+    probability of their labels; of spans with equal values, the first one is
+    chosen.
 
     `logits` are the model's outputs, other tensors are `<int32>[batch, long]`.
     """
@@ -298,13 +299,14 @@ def choose_sentences(
     """Chooses the unit whose best span is the answer, `<int32>[batch]`.
 
     With a threshold, as in the paper, this is the unit with the best span among
-    the predicted supporting facts. If none of them has a span, it is the most
-    probable fact that has one. Without a threshold, it is the unit with the
-    highest product of span probability and fact probability. The result is -1
-    if no unit has a span. Example: spans with the scores `[-1, -3, -2]` in
-    units with the fact probabilities `[0.1, 0.6, 0.7]` give, for the thresholds
-    0, 0.5 and 0.9, the units 0, 2 and 2. Without a threshold, scores plus log
-    probabilities are `[-3.3, -3.5, -2.4]`, which gives unit 2.
+    the predicted supporting facts. If none of them has a span, it is the unit
+    with the highest fact probability among those with a span. Without a
+    threshold, it is the unit with the highest product of span probability and
+    fact probability. The result is -1 if no unit has a span. Example: spans
+    with the scores `[-1, -3, -2]` in units with the fact probabilities `[0.1,
+    0.6, 0.7]` give, for the thresholds 0, 0.5 and 0.9, the units 0, 2 and 2.
+    Without a threshold, scores plus log probabilities are `[-3.3, -3.5, -2.4]`,
+    which gives unit 2.
 
     `scores`, `<float32>[batch, global]`, belong to each unit's best span;
     `probabilities`, of the same shape, are fact probabilities (-1 for other

@@ -59,7 +59,8 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
             cut = expected[:, : found.shape[1], : found.shape[2]]
             self.assertAllClose(cut, found, rtol=1e-5)
             self.assertAllClose(expected.sum(), found.sum(), rtol=1e-5)
-        # Three paragraphs of at most two sentences.
+        # Without `shape`, the result has room for three paragraphs of two
+        # sentences.
         self.assertEqual((7, 3, 2), found.shape)
 
     @parameterized.parameters("span", "bio")
@@ -77,7 +78,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
         has_span = expected["scores"] > -1e8
         for name, value in expected.items():
             got = result[name]
-            # Units without a span may have any values.
+            # Values of units without a span are arbitrary.
             if name in ("scores", "probabilities", "starts", "ends"):
                 value, got = value[has_span], got[has_span]
             self.assertAllClose(value, got)
@@ -138,7 +139,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, answer.decode())
 
     def test_whole_words(self):
-        """Spans of whole words come first, other spans second."""
+        """Spans of whole words rank before other spans."""
         begin = [0, 0, 0, 0, 0, 0.1, 0.5, 0.3, 0.1, 0]
         end = [0, 0, 0, 0, 0, 0.3, 0.2, 0.5, 0, 0]
         facts = [0.1] * 5 + [0.9, 0.1, 0.1]
@@ -146,7 +147,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             ([0] * 10, "\u00e0 B\u00e2le", 0.25),
             # "n\u00e9" and "\u00e0" are one word: 0.3 * 0.5 > 0.1 * 0.5.
             ([0] * 5 + [2, 1, 0, 0, 0], "B\u00e2le", 0.15),
-            # All three are one word.
+            # All three tokens belong to one word.
             ([0] * 5 + [2, 3, 1, 0, 0], "n\u00e9 \u00e0 B\u00e2le", 0.05),
         ):
             result = self._decode(begin, end, facts, cuts)
@@ -166,7 +167,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         spans = decoding.best_spans(
             logits, *features.values(), context["long_word_cuts"], 2
         )
-        # The span ends with the word.
+        # The span extends to the end of the word, beyond the maximum length.
         self.assertAllEqual([6, 7], [spans.begins[0, 5], spans.ends[0, 5]])
         self.assertAllClose(0.25, spans.probabilities[0, 5], rtol=1e-3)
 
@@ -175,7 +176,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         """Tokens of CLS, question and padding are never answers."""
         begin = [1e-30] * 10
         begin[position] = 1.0
-        # The best of the tokens that can be answers.
+        # Token 8 is the most probable of the tokens that can be answers.
         begin[8] = 1e-29
         facts = [0.9] * 4 + [0.1] * 3 + [0.9]
         self.assertEqual(b"Fin", self._decode(begin, begin, facts)["answer"][0])
@@ -187,7 +188,7 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(runs, span_answers.find_runs(labels, [1] * 10))
         for labels, sure, expected in (
             *((labels, run, run) for run in runs),
-            # Of equal runs, the first one.
+            # The first of equal runs is chosen.
             ([2, 0, 2, 0, 0], (0, 4), (1, 1)),
         ):
             logits = 2.0 * np.eye(3, dtype=np.float32)[labels]

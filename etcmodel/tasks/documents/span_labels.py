@@ -10,7 +10,7 @@ from etcmodel.feature_utils.text import word_cuts
 
 
 class FoundSpans(NamedTuple):
-    """Token spans in the long input; spans that were cut are left out.
+    """Token spans in the long input, except spans that were cut.
 
     Attributes:
         begins, ends: first and last token of each span.
@@ -67,7 +67,7 @@ class SpanFinder:
     def find_all(
         self, spans: Iterable[tuple[int, int, str, int, int]]
     ) -> FoundSpans:
-        """Finds spans of (group, unit, text of the unit, first byte, end)."""
+        """Finds spans given as (group, unit, text of the unit, start, end)."""
         begins, ends, num_inexact = [], [], 0
         for group, unit, text, start, end in spans:
             found = self.find(group, unit, start, end)

@@ -26,7 +26,7 @@ class SpanFinderTest(tf.test.TestCase):
             ((2, 0, 0, 8), (1, 3)),
             ((2, 0, 10, 12), (4, 4)),
             ((2, 1, 0, 4), (5, 5)),
-            # The span was cut, or lies between tokens.
+            # The first span was cut; the second one lies between tokens.
             ((2, 2, 0, 4), None),
             ((2, 0, 9, 10), None),
         ):

@@ -69,7 +69,7 @@ class SpanAnswerHead(graph_layer.GraphLayer):
         self.has_no_answer = has_no_answer
         self.no_answer = None
         if has_no_answer:
-            # A layer of its own, so that a checkpoint without this type can
+            # This type has its own layer, so that a checkpoint without it can
             # initialize the other types.
             self.no_answer = make_logits_layer(
                 1, initializer_range, "no_answer"

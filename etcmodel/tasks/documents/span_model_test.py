@@ -84,7 +84,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
                 model_lib.SpanAnswerHead(unit_prior=prior)
 
     def test_no_answer(self):
-        """The fourth answer type has weights of its own."""
+        """The fourth answer type has separate weights."""
         head = self._randomized(model_lib.SpanAnswerHead(has_no_answer=True))
         types = head(*self.inputs)["answer_type_logits"]
         self.assertEqual([2, 4], types.shape)
@@ -125,7 +125,7 @@ class BioLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PlaceLossesTest(tf.test.TestCase):
-    # The probabilities 1/2, 1/4 and 1/4.
+    # The three places have the probabilities 1/2, 1/4 and 1/4.
     _LOGITS = [[math.log(2), 0.0, 0.0]] * 4
     _PLACES = [[0, -1], [0, 2], [1, 2], [-1, -1]]
 
@@ -138,7 +138,7 @@ class PlaceLossesTest(tf.test.TestCase):
         )
 
     def test_gradients(self):
-        """The gradient is the probability minus the share of the place."""
+        """The gradient is p, minus a place's share of the places' total p."""
         logits = tf.constant(self._LOGITS)
         with tf.GradientTape() as tape:
             tape.watch(logits)

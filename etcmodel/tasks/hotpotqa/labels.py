@@ -22,7 +22,7 @@ class HotpotQALabels:
     Attributes:
         supporting_facts: 1 or 0 for every global token; -1 for tokens that
             cannot be a fact. A paragraph and its title are facts if one of the
-            paragraph's sentences is.
+            paragraph's sentences is a fact.
         answer_type: 0 span, 1 yes, 2 no.
         begins, ends: first and last long token of each occurrence of the answer
             in titles of fact paragraphs and in supporting sentences.

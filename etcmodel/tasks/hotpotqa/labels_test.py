@@ -92,7 +92,8 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(got.can_be_learned)
 
     @parameterized.parameters(
-        # Labels occurrences in facts and in titles of their paragraphs only.
+        # Labels occurrences only in facts, and in the titles of their
+        # paragraphs.
         ("Brno", [("Brno", 0)], [13, 14], [13, 14]),
         ("Brno", [("Brno", 2), ("Jan", 0)], [8, 13, 19], [8, 13, 19]),
         ("born in Brno", [("Jan", 0)], [6], [8]),
@@ -161,7 +162,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got.supporting_facts, [-1] * 3 + [0] * 9 + [-1] * 2)
         self.assertEqual((got.kept_facts, got.found), (0, 0))
         self.assertFalse(got.can_be_learned)
-        # Yes and no cannot be learned without facts either.
+        # The answers yes and no cannot be learned without facts either.
         self.assertFalse(_labels("yes", [("Brno", 3)]).can_be_learned)
         self.assertFalse(_labels("yes", []).can_be_learned)
 
@@ -185,7 +186,7 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_cut_units(self):
         facts = [("Jan", 0), ("Brno", 2)]
-        # "Jan was born in Brno."
+        # Cuts the sentence "Jan was born in Brno.".
         got = _labels("Brno", facts, cut=[(0, 1)])
         self.assertEqual(
             got.supporting_facts, [-1] * 3 + [1, 1, 0, 1, 1, 0, 0, 1, -1, -1]
@@ -198,7 +199,8 @@ class MakeLabelsTest(tf.test.TestCase, parameterized.TestCase):
         got = _labels("born", facts, cut=[(0, 1)])
         self.assertEqual((got.found, got.begins, got.ends), (1, [], []))
         self.assertFalse(got.can_be_learned)
-        # All facts are cut, but neither titles nor paragraphs.
+        # All supporting sentences are cut; the titles of their paragraphs are
+        # not.
         got = _labels("Brno", facts, cut=[(0, 1), (1, 3)])
         self.assertEqual((got.found, got.kept_facts), (3, 0))
         self.assertEqual(got.begins, [7])

@@ -104,7 +104,7 @@ class PredictTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class ScoreTest(tf.test.TestCase, parameterized.TestCase):
-    """Two records, their candidates and the official metrics.
+    """Tests decoding and the official metrics on two records.
 
     The first record's answer is "town" up to the threshold 0.5, and the gold
     answer above it. With thresholds from 0.6 to 0.8, exactly its one gold fact
@@ -217,7 +217,7 @@ class ScoreTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(0.0, 0.3, 0.6, 0.7, 1.0)
     def test_chooses_the_best_threshold(self, threshold):
-        """Facts reach the threshold; empty sentences are never facts."""
+        """Selects facts by the threshold; empty sentences are never facts."""
         facts = self.chosen["fact_probabilities"]
         facts[0, 3] = threshold - 0.001
         facts[0, 4:6] = max(threshold, 1e-6)

@@ -109,7 +109,7 @@ class HotpotQAPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(query, text):
-        """Makes paragraphs of sentences, whose texts are outputs, too."""
+        """Splits a text into titles and sentences; returns them as outputs."""
         titles, paragraphs = plain_documents.split_paragraphs(text)
         # [records, (paragraphs), (sentences)]
         split = sentences_lib.split_sentences(paragraphs)

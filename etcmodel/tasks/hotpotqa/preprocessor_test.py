@@ -348,13 +348,14 @@ class RecordsTest(RecordsTestCase):
             answer_begins=[],
         )
         self.assertIsNone(self.store(_RECORD, "train", long_length=23)[0])
-        # One of the answer's occurrences is left.
+        # Not all occurrences of the answer are cut.
         stored, counts = self.store(
             _change(answer="Brno"), "train", long_length=23
         )
         self.assertEqual(counts["answers_cut"], 0)
         self.assertEqual(stored["answer_begins"], [13, 18])
-        # The second paragraph's own token just fits, or just does not fit.
+        # The global input has room for the second paragraph's own token, or is
+        # one token too short for it.
         for global_length, paragraphs_cut in ((13, 0), (12, 1)):
             _, counts = self.store(_RECORD, global_length=global_length)
             self._check(
@@ -363,7 +364,7 @@ class RecordsTest(RecordsTestCase):
                 titles_and_sentences_cut=3,
                 tokens_cut=10,
             )
-        # The question is cut, too.
+        # This length also cuts the question.
         stored, counts = self.store(_RECORD, long_length=5)
         self._check(counts, question_tokens_cut=3, tokens_cut=23)
         self._check(stored, long_starts=[], long_ends=[])

@@ -15,7 +15,8 @@ class HotpotQAPreprocessingConfig:
     Attributes:
         long_length: length of the long input; None for the longest record of a
             batch (nothing is cut then).
-        global_length: length of the global input; None likewise.
+        global_length: length of the global input; None for the longest record
+            of a batch.
     """
 
     long_length: int | None = 4096
@@ -37,8 +38,8 @@ class HotpotQAModelOptions:
             the original code does not exempt them.
         flat_sequence: whether to ignore paragraphs (an ablation).
         unit_prior: initial probability that a sentence is a supporting fact.
-            About 1 sentence in 20 is one, so 0.05 saves several hundred steps
-            at the start of training.
+            About 1 sentence in 20 is a supporting fact, so 0.05 saves several
+            hundred steps at the start of training.
     """
 
     answer_encoding: str = "span"

@@ -25,7 +25,7 @@ class WindowAnswers(NamedTuple):
 
     Attributes:
         yes_no: 0 neither, 1 yes, 2 no, `<int32>[windows]`.
-        yes_no_score: score of the better of yes and no.
+        yes_no_score: the higher of the scores of yes and no.
     """
 
     long_start: tf.Tensor
@@ -170,7 +170,7 @@ def decode_pages(
         answers: the answers of all windows.
         record: the page of each window, `<int32>[windows]`.
         candidate_starts: `<int32>[batch, candidates]`; -1 is padding.
-        candidate_ends: the same shape.
+        candidate_ends: exclusive ends, in the same shape.
         null_threshold: only answers with a higher score are returned.
 
     Returns:

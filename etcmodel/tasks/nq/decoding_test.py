@@ -47,7 +47,7 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
             decoded = decode(logits, words, record, candidates, max_words=7)
             kind = "long" if seed % 2 else "short"
             null_threshold = decoded[f"{kind}_answer_score"][0]
-        # A limit that is low enough to matter.
+        # The limit of 7 words is low enough to exclude some spans.
         decoded = decode(
             logits, words, record, candidates, null_threshold, max_words=7
         )
@@ -70,7 +70,7 @@ class HandMadeTest(tf.test.TestCase):
         for name, values in {
             # Tokens outside of the page are never answers.
             "short_answer_start": {1: 9.0, 2: 9.0, 4: 2.0, 10: 9.0},
-            # The most probable end is before the start.
+            # The most probable end is before the start, so it is not chosen.
             "short_answer_end": {3: 8.0, 5: 1.0, 11: 9.0},
             # Scores are differences from the CLS, not ratios.
             "long_answer_start": {0: -2.0, 5: 4.0, 6: -4.0},

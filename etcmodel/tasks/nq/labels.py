@@ -27,7 +27,7 @@ class WindowLabels(NamedTuple):
 
 
 def answer_type(annotation: Annotation) -> int:
-    """Returns the type of an answer; yes and no come before short and long."""
+    """Returns an answer's type: yes or no first, then short, then long."""
     if annotation.yes_no != "none":
         return {"yes": YES, "no": NO}[annotation.yes_no]
     if annotation.short_answers:
@@ -36,7 +36,7 @@ def answer_type(annotation: Annotation) -> int:
 
 
 def choose_annotation(annotations: Sequence[Annotation]) -> Annotation:
-    """Chooses the annotator's answer to train on.
+    """Chooses the annotation to train on.
 
     As in the official metrics, a page has an answer if at least two of five
     annotators found one. In this case, the first answer is chosen, otherwise

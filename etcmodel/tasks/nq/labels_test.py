@@ -54,7 +54,7 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("L", 0),
         ("-", 0),
-        # One answer of several annotators is not enough, two are.
+        # A page has an answer if two annotators found one; one is not enough.
         ("-L---", 0),
         ("L----", 1),
         ("-L--S", 1),
@@ -79,7 +79,7 @@ class ChooseAnnotationTest(tf.test.TestCase, parameterized.TestCase):
 
 
 def _reference(answer, words, windows, page_start):
-    """Makes labels by checking every token."""
+    """Makes the expected labels by checking every token."""
 
     def shown_ends(start, end, window):
         """Returns positions of the first and last token of words, or 0."""
@@ -103,7 +103,7 @@ def _reference(answer, words, windows, page_start):
         kind = {"yes": YES, "no": NO}.get(answer.yes_no)
         if kind is None and ends:
             kind = SHORT
-        # Yes and no depend on the long answer, too.
+        # The types yes and no depend on the long answer, like the type long.
         seen = short if kind == SHORT else long
         made.append((*short, *long, (kind or LONG) if any(seen) else NULL))
     return made
@@ -114,16 +114,17 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         got = make(annotation((5, 8), [(6, 7)]), [5, 5, 6, 7], [(0, 3), (2, 2)])
         self.assertEqual([x[:2] for x in got], [(6, 6), (4, 4)])
         self.assertEqual([x.answer_type for x in got], [SHORT, SHORT])
-        # The long answer is the whole page.
+        # The long answer is the whole page, so each window shows one of its
+        # ends.
         self.assertEqual([x[2:4] for x in got], [(4, 0), (0, 5)])
 
     @parameterized.named_parameters(
-        # Named by what the windows show. The long answer has tokens 3 to 6, the
-        # short answer tokens 4 and 5.
+        # The cases are named after what the windows show. The long answer has
+        # tokens 3 to 6, the short answer tokens 4 and 5.
         ("all", (0, 10), (8, 9, 7, 10, SHORT)),
         ("half_short_at_the_end", (1, 4), (7, 0, 6, 0, SHORT)),
         ("half_short_at_the_start", (5, 5), (0, 4, 0, 5, SHORT)),
-        # Without the short answer the type is null.
+        # If a window does not show the short answer, its type is null.
         ("long_start_only", (0, 4), (0, 0, 7, 0, NULL)),
         ("long_end_only", (6, 4), (0, 0, 0, 4, NULL)),
         ("empty", (0, 0), (0, 0, 0, 0, NULL)),
@@ -134,7 +135,7 @@ class WindowLabelsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(got, WindowLabels(*expected))
 
     def test_random_answers(self):
-        """Compares random words, windows and answers with a plain reference."""
+        """Compares labels of random pages with those of a plain reference."""
         rng = np.random.default_rng(0)
         kinds = set()
         for _ in range(300):

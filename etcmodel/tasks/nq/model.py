@@ -130,7 +130,7 @@ class NQ(EtcTaskModel):
         )
 
     def to_prediction(self, answers, text):
-        """Returns the best answers of any score; metrics choose thresholds."""
+        """Returns the best answers with any score; metrics set thresholds."""
         return decoding.make_prediction(
             *(answers[name].item() for name in decoding.DECODED)
         )

@@ -103,7 +103,8 @@ class TaskModelTest(tf.test.TestCase):
             "best_short_answer_end": [3, -1, -1],
             "short_answer_score": np.array([-4.0, 1.5, -2e9], np.float32),
             "best_yes_no": np.array([0, 2, 1], np.int32),
-            # The outputs above the threshold are not used for the score.
+            # The score does not use these outputs, which a threshold has
+            # filtered.
             "long_answer_start": [-1, 6, -1],
             "long_answer_end": [-1, 11, -1],
             "yes_no": [0, 0, 0],

@@ -91,8 +91,8 @@ class NQPreprocessor(EtcPreprocessor):
     }
     LAYOUT = LAYOUT
     SCHEMA = example_schema.etc_schema(
-        # The word of the page of each long token; -1 for the CLS, the question,
-        # separators and padding.
+        # For each long token, the index of its word in the page; -1 for the
+        # CLS, the question, separators and padding.
         words=example_schema.Field("long", example_schema.DECODING, pad=-1),
         # All candidates of the page.
         candidate_starts=example_schema.Field("list", example_schema.TEXT),
@@ -108,9 +108,9 @@ class NQPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(query, text):
-        """Makes a candidate of each paragraph; titles are in none, as in NQ.
+        """Makes each paragraph a candidate; titles are outside, as in NQ.
 
-        Answers name words of the output `tokens`.
+        Answers are positions of words in the output `tokens`.
         """
         _, paragraphs = plain_documents.split_paragraphs(text)
         # [all paragraphs, (words)]
@@ -121,7 +121,7 @@ class NQPreprocessor(EtcPreprocessor):
         one = tf.ones([words.nrows(), 1], tf.bool)
 
         def page(values, first, last):
-            """Adds a paragraph's tags: `[records, words]`."""
+            """Adds tags around paragraphs: `[records, words]`."""
             tagged = tf.concat([first, values, last], axis=1)
             return ragged_rows.merge(paragraphs.with_values(tagged)).to_tensor()
 
@@ -181,11 +181,12 @@ class NQPreprocessor(EtcPreprocessor):
         Args:
             question: `<string>[batch]`.
             tokens: words and HTML tags, `<string>[batch, words]`.
-            is_html: whether each is an HTML tag, `<bool>[batch, words]`.
+            is_html: whether each word is an HTML tag, `<bool>[batch, words]`.
             candidate_starts: first word of each long-answer candidate,
                 `<int>[batch, candidates]`. Candidates inside others are
                 ignored.
-            candidate_ends: the word after the last one, with the same shape.
+            candidate_ends: the word after each candidate's last one, in the
+                same shape.
 
         Returns:
             The features of all windows; the windows of a page are in order. For

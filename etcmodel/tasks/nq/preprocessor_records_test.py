@@ -25,8 +25,8 @@ from testing.nq_pages import make_config
 from testing.records import stored_values
 
 _NO_ANSWER = Annotation(-1, -1, (), "none")
-# 12 words, 11 of them in candidates. Windows of 7 tokens and a stride of 4
-# show 0-7 and 4-11.
+# 12 words, 11 of them in candidates. Windows of 7 tokens and a stride of 4 show
+# the tokens 0-7 and 4-11.
 _RECORD = NQRecord(
     id="-25",
     question="t11 t12",
@@ -51,7 +51,7 @@ _RECORD = NQRecord(
     ),
     source=Source("nq.jsonl", 3),
 )
-# An annotation outside of all candidates.
+# The answers of this annotation lie outside of all candidates.
 _OUTSIDE = Annotation(5, 6, ((5, 6),), "none")
 
 
@@ -80,7 +80,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         cls.view = RecordView(made, 0)
 
     def _label(self, record, split, rate=1.0, unanswerable=None):
-        """Labels a record with the given sampling rates of null windows."""
+        """Labels a record, with given sampling rates for null windows."""
         config = dataclasses.replace(
             self.preprocessor.config,
             include_unknown_rate=rate,
@@ -125,7 +125,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                     "example_id": [b"-25"],
                     "question": [b"t11 t12"],
                     "window": [window],
-                    # Nested candidates can be answers, too.
+                    # Nested candidates can also be answers.
                     "candidate_starts": [0, 1, 6],
                     "candidate_ends": [5, 3, 11],
                     "long_token_ids": [101, 11, 12, 102, *ids, 102],
@@ -137,7 +137,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             {
                 "tokens": 11,
-                # Includes the question of both windows.
+                # Includes the question, once per window.
                 "tokens_stored": 24,
                 "tokens_unknown": 0,
                 "words": 11,
@@ -167,7 +167,8 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
         (None, (0.0, None), "train", [1], [1, 0, 1, 1]),
         (None, (1.0, 0.0), "train", [0, 1], [1, 0, 1, 0]),
         (None, (0.0, 1.0), "train", [1], [1, 0, 1, 1]),
-        # The default is four times the rate of other pages.
+        # By default, the rate of pages without an answer is four times the rate
+        # of pages with an answer.
         (_NO_ANSWER, (0.0, None), "dev", [0, 1], [0, 0, 2, 0]),
         (_NO_ANSWER, (0.0, None), "train", [], [0, 0, 2, 2]),
         (_NO_ANSWER, (0.25, None), "train", [0, 1], [0, 0, 2, 0]),
@@ -191,7 +192,7 @@ class NQRecordsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual(_labels(0, 0, 0, 0, 0), labelled.rows[i])
 
     def test_sampling(self):
-        """Each window is kept at its rate, the same in every run."""
+        """Keeps windows at their rates, and the same windows in every run."""
         records = [
             _changed(id=str(i), annotations=(_NO_ANSWER,)) for i in range(600)
         ]

@@ -114,7 +114,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         return self._preprocessor(config)(*inputs_of(pages))
 
     def test_worked_example(self):
-        """Separators have no global token."""
+        """Reproduces the original example; separators have no global token."""
         made = self._build([EXAMPLE], make_config(12, 4, 2))
         (got,) = plain(made)
         expected = {
@@ -170,14 +170,15 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ((16, 5, 3), {"global_length": 7}),
-        # Minimal sizes: one global token for the page, windows of one token.
+        # Smallest sizes: one global token for the page, windows of one token.
         ((16, 5, 3), {"global_length": 5}),
         ((9, 1, 5), {}),
-        # Windows that do not overlap.
+        # The windows of this case do not overlap.
         ((12, 7, 2), {"include_html_tokens": False}),
-        # Without a question.
+        # This case has no question.
         ((8, 3, 0), {}),
-        # Fixed blocks; here the original code is off by one at the padding.
+        # These cases have fixed blocks. The original code is off by one at
+        # their padding.
         *(
             ((12, 4, 2), {"global_length": 13, "fixed_block_size": size})
             for size in (1, 4, 5, 40)
@@ -211,7 +212,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             counts["page"].kept_tokens, [len(x) for x in piece_words]
         )
         self.assertEqual(made.host["piece_words"].to_list(), piece_words)
-        # The words that each window shows.
+        # Checks the words that each window shows.
         starts, sizes = (
             made.layout.windows[x].values for x in ("starts", "sizes")
         )
@@ -236,7 +237,7 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_of_text(self):
-        """Paragraphs are candidates; titles are in none."""
+        """Paragraphs are candidates; titles are not in any candidate."""
         made, parts = preprocessor.NQPreprocessor.of_text(
             tf.constant(["q", "r", "s"]),
             tf.constant(["# T\nHe sits.\n\n# Only\n\n(b)", "", "a"]),

@@ -31,8 +31,9 @@ class NQPreprocessingConfig:
             one token for each candidate.
         include_unknown_rate: for pages with an answer, share of the windows
             without it that is kept for training.
-        include_unknown_rate_for_unanswerable: the same for pages without an
-            answer; 4 times `include_unknown_rate` by default.
+        include_unknown_rate_for_unanswerable: for pages without an answer,
+            share of the windows that is kept for training; 4 times
+            `include_unknown_rate` by default.
     """
 
     long_length: int = 4096
@@ -46,7 +47,7 @@ class NQPreprocessingConfig:
 
     @property
     def unanswerable_rate(self) -> float:
-        """Share of windows kept for training, of pages without an answer."""
+        """Share of windows to keep of training pages without an answer."""
         if self.include_unknown_rate_for_unanswerable is None:
             return 4.0 * self.include_unknown_rate
         return self.include_unknown_rate_for_unanswerable

@@ -36,12 +36,12 @@ _FONT_SIZES = (0.0, *map(float, range(8, 25)), 29.0, 34.0, 39.0, 44.0, 49.0)
 
 
 def visual_classes(features: tf.Tensor) -> tf.Tensor:
-    """Returns one-hot kinds of nodes and buckets of both font sizes.
+    """Encodes node kinds and font sizes (own and parent's) as one-hot vectors.
 
-    `<float32>[..., 20]` (see `datasets.openkp.FEATURES`) to
-    `[..., 8 + 24 + 24]`. A bold block that is not a heading has the kind 5,
-    binary 101. Font sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the
-    buckets `[0, 1, 2, 18, 18, 19, 23]`.
+    Maps `<float32>[..., 20]` (see `datasets.openkp.FEATURES`) to `[..., 8 + 24
+    + 24]`. A bold block that is not a heading has the kind 5, binary 101. Font
+    sizes in points `[0, 8, 9, 25, 29, 30, 50]` are in the buckets `[0, 1, 2,
+    18, 18, 19, 23]`.
     """
     flags = tf.cast(_take(features, _CROSSED) > 0.5, tf.int32)
     # [...]
@@ -63,7 +63,7 @@ def visual_classes(features: tf.Tensor) -> tf.Tensor:
 
 
 def visual_numbers(features: tf.Tensor) -> tf.Tensor:
-    """Clips and scales positions and sizes, and appends flags.
+    """Clips and scales positions and sizes, and appends the remaining flags.
 
     The results are in [-1, 1]: `<float32>[..., 20]` to `[..., 8 + 5]`. For
     widths from 0 to 1,500, 728 becomes -0.02933, and 9,000 becomes 1.
@@ -81,7 +81,7 @@ def _take(features, names):
 
 
 class _Layer(graph_layer.GraphLayer):
-    """Base class. `number` is that of dense layers, or of words of a phrase."""
+    """Base class; `number` counts dense layers, or the words of a phrase."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Layer(graph_layer.GraphLayer):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class VisualEmbedding(_Layer):
-    """Embeds a node's appearance; the result is added to token embeddings.
+    """Embeds a node's appearance, as a vector to add to token embeddings.
 
     Kinds and font sizes have embeddings; positions, sizes and other flags go
     through `number` dense layers, in float32. Source: ETC paper, Appendix C
@@ -228,8 +228,8 @@ class NgramHead(_Layer):
         Row n - 1 has, at position i, the logit of the phrase of n words that
         starts with word i + 1; -10,000 beyond the last word. `words` has the
         number of each token's word, from 1; 0 for none, `<int32>[batch, long]`.
-        Other numbers would be words of another row, and raise an error; see
-        `ops.checks`.
+        A number out of range would be a word of another row, and raises an
+        error; see `ops.checks`.
         """
         # [batch]
         most = tf.fill(tf.shape(words)[:1], tf.shape(words)[1])

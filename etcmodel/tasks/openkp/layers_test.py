@@ -40,7 +40,7 @@ class VisualTest(tf.test.TestCase, parameterized.TestCase):
         got = layers.visual_numbers(
             tf.constant(
                 [
-                    # From a real record.
+                    # The numbers are from a real record.
                     node(x=44, y=78, width=728, height=45, is_inline=1),
                     node(parent_x=-99, parent_height=99999, parent_is_leaf=1),
                 ]

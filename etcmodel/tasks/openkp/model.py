@@ -11,8 +11,8 @@ from etcmodel.tasks.openkp import layers
 from etcmodel.tasks.openkp import ngrams
 from etcmodel.tasks.openkp.preprocessor import LAYOUT
 
-# Number of predicted keyphrases, and of the best phrases before those with the
-# same words are merged.
+# Number of predicted keyphrases, and number of best phrases from which they are
+# chosen, before phrases with the same words are merged.
 NUM_PREDICTIONS = 5
 _NUM_CANDIDATES = 100
 
@@ -133,7 +133,7 @@ def first_of_equals(texts: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _initial(config):
-    """Returns the encoder's settings that the task's layers use, too."""
+    """Returns the encoder's settings that the task's layers also use."""
     names = ("hidden_act", "initializer_range")
     return {name: getattr(config, name) for name in names}
 
@@ -216,7 +216,7 @@ class OpenKP(EtcTaskModel):
         }
 
     def _logits(self, outputs, context):
-        """Returns the logits for the softmax; with `max_loss`, joined ones."""
+        """Returns softmax logits; with `max_loss`, joins equal phrases."""
         logits = outputs["ngram_logits"]
         if not self.options.max_loss:
             return logits

@@ -61,7 +61,8 @@ class LossTest(tf.test.TestCase):
     def test_keyphrases_share_the_probability(self):
         one, other = map(_log_softmax, self._FLAT)
         self.assertAllClose(
-            # Keyphrases: the first word and the first two words; the last word.
+            # The keyphrases are the first word and the first two words of one
+            # page, and the last word of the other page.
             [-(one[0] + one[3]) / 2, -other[1]],
             self._losses(
                 [[0, 0, -1], [1, -1, -1]],
@@ -174,7 +175,7 @@ class AnswersTest(tf.test.TestCase, parameterized.TestCase):
         nodes = tf.ragged.constant([[0, 0, 1, 2]])
         first = ngrams.first_occurrences(words, nodes).to_tensor()
         logits = np.full([1, 2, 4], 1.0, np.float32)
-        # Probabilities of others are 0 in float32.
+        # In float32, the probabilities of all other phrases are 0.
         logits[0, 1] = [120, -10, 121, -10000]
         answers = self._answers(logits, first, words)
         self.assertAllEqual(

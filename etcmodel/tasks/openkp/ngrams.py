@@ -1,4 +1,4 @@
-"""Phrases of a page: numbers of words, first occurrences, keyphrases."""
+"""Phrases of a page: word numbers, first occurrences, keyphrases."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ MAX_PHRASES = 3
 
 
 class VisibleWords(NamedTuple):
-    """The words of pages that have tokens.
+    """The words of each page that have at least one token.
 
     Attributes:
         numbers: each token's word, from 1, `<int32>[batch, (nodes), (tokens)]`.
@@ -66,13 +66,13 @@ def number_words(words: tf.RaggedTensor) -> VisibleWords:
 def first_occurrences(
     words: tf.RaggedTensor, nodes: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Counts the words back to the first equal phrase of a page; graph code.
+    """Computes each phrase's distance to its first occurrence; graph code.
 
-    Case is ignored. A phrase that crosses nodes equals no other. Example: the
-    words `a b`, `A b` of two nodes give `[[0, 0, ...], [0, 0, ...], [2, 2, 0,
-    ...], [2, 0, ...]]`: for each word, the distances of the phrases of one
-    word, two words and so on that start there, `<int32>[batch, (words), 5]`.
-    Words and their nodes are `[batch, (words)]`.
+    Case is ignored. A phrase that crosses nodes does not equal any other
+    phrase. Example: the words `a b`, `A b` of two nodes give `[[0, 0, ...], [0,
+    0, ...], [2, 2, 0, ...], [2, 0, ...]]`: for each word, the distances of the
+    phrases of one word, two words and so on that start there, `<int32>[batch,
+    (words), 5]`. Words and their nodes are `[batch, (words)]`.
     """
     page = ragged_rows.owners_in(words)
     # [words]
@@ -95,19 +95,19 @@ def first_occurrences(
 
 
 def _shift(values, number):
-    """Shifts values forward by `number` places, with -1 at the end."""
+    """Moves values `number` places to the front, with -1 at the end."""
     return tf.pad(values[number:], [[0, number]], constant_values=-1)[
         : tf.size(values)
     ]
 
 
 def _number(first, second):
-    """Numbers the distinct pairs of two `<int64>[n]`, each less than 2**31."""
+    """Numbers the distinct pairs of values of two `<int64>[n]` below 2**31."""
     return tf.unique(first * 2**32 + second, tf.int64).idx
 
 
 def normalize_word(text: str) -> str:
-    """Normalizes a word or phrase like the official script."""
+    """Normalizes a word or phrase as the official script does."""
     return openkp.normalize_phrase(normalize(text))
 
 

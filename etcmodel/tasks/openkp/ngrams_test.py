@@ -6,7 +6,7 @@ from etcmodel.tasks.openkp import ngrams
 
 class NumberWordsTest(tf.test.TestCase):
     def test_worked_example(self):
-        """Adjacent words of two pages with the same index are distinct."""
+        """Adjacent words of two pages may share an index, but are distinct."""
         words = tf.ragged.constant(
             [[[0, 0, 2], [3]], [], [[], [3, 3], [5]]],
             ragged_rank=2,
@@ -63,7 +63,7 @@ class FindPhrasesTest(tf.test.TestCase):
     def test_within_a_node(self):
         self.assertEqual([(1, 2)], self._find(" Star  TREK"))
         self.assertEqual([(0, 1)], self._find("star"))
-        # Not found: a part of a word, and phrases across nodes.
+        # Finds neither a part of a word nor phrases across nodes.
         self.assertEqual([], self._find("sta", "star star", "season star"))
 
     def test_unicode_forms_and_html_entities_are_equal(self):

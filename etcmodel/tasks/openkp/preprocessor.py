@@ -97,7 +97,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(text):
-        """Makes nodes of titles and paragraphs, with ordinary looks."""
+        """Turns titles and paragraphs into nodes that look ordinary."""
         titles, paragraphs = plain_documents.split_paragraphs(text)
         both = [titles.values, paragraphs.values]
         # [all nodes, (words)]
@@ -147,7 +147,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
             words: `<string>[batch, words]`, padded with "".
             node_starts: first word of each node, in order, padded with -1,
                 `<int>[batch, nodes]`.
-            node_ends: the word after the last one, with the same shape.
+            node_ends: the word after each node's last one, in the same shape.
             node_features: `<float>[batch, nodes, 20]`, see `openkp.FEATURES`.
 
         Returns:
@@ -232,7 +232,8 @@ class OpenKPPreprocessor(EtcPreprocessor):
     def labels(self, record, view, split):
         """Labels the first occurrence of each keyphrase.
 
-        Of several annotations, uses the one with the most phrases in the text.
+        If there are several annotations, uses the one with the most phrases in
+        the text.
         """
         if view.host["is_refused"]:
             raise record.error(

@@ -170,7 +170,8 @@ class FeaturesTest(RecordsTestCase):
             ((3, 0), (4, 2)),
             ((2, -1), (1, -1)),
             ((0, -1, 3), (2, -1, 5)),
-            # A node that ends after the last word; padding other than -1.
+            # In the next cases, a node ends after the last word, or padding is
+            # not -1.
             ((0, 3), (2, 6)),
             ((0, 7), (2, 7)),
             ((0, -5), (2, 5)),
@@ -181,7 +182,7 @@ class FeaturesTest(RecordsTestCase):
 
     def test_features_that_are_not_finite_are_refused(self):
         looks = np.zeros([3, 20], np.float32)
-        # Padding is ignored.
+        # The features of padding are ignored.
         looks[2] = np.nan
         made = self._request((0, 1, -1), (1, 2, -1), tf.constant(looks))
         self.assertAllEqual([False] * 3, made.outputs["is_refused"])
@@ -206,7 +207,7 @@ class FeaturesTest(RecordsTestCase):
         self.assertLen(written.examples, 1)
 
     def test_labels(self):
-        """Labels first occurrences, of the annotation with most phrases."""
+        """Labels the annotation with most phrases, at first occurrences."""
         labels, counts = self._label(
             (("doug",), ("STAR TREK", "jason isaacs", "Jason", "x y z a b c")),
             *(16, 4),
@@ -224,7 +225,7 @@ class FeaturesTest(RecordsTestCase):
             self.assertEqual(number, counts[name], name)
 
     def test_of_text(self):
-        """Titles and paragraphs are nodes with the looks of such nodes."""
+        """Titles become nodes that look like headings, paragraphs like text."""
         made, _ = OpenKPPreprocessor.of_text(
             tf.constant(["# A title\nText (here).\n\nMore", "", "b"])
         )

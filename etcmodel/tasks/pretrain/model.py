@@ -35,8 +35,8 @@ def lay_out(
         sentence_token_id: id of the global token of every sentence.
 
     Returns:
-        The inputs, `<int32>[batch, long or global length]`, and `<int32>[batch,
-        long_length]`, 1 for tokens that continue a word.
+        The inputs, `<int32>[batch, long or global length]`; and whether each
+        long token continues a word, `<int32>[batch, long_length]`.
     """
     tokens = stored["token_ids"]
     lengths = stored["sentence_lengths"]
@@ -99,7 +99,7 @@ class EtcPretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Returns the metrics; `cpc_chance` is the accuracy of guessing."""
+        """Returns metric names; `cpc_chance` is the accuracy of guessing."""
         names = []
         if self.options.mlm_weight > 0:
             names += ["mlm_loss", "mlm_accuracy"]

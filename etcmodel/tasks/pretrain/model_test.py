@@ -111,7 +111,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEmpty(set(owners[row][places]) & set(hidden))
                 shown = tokens[row][places]
                 given = labels["label_ids"][row][weights]
-                # Other targets are unchanged or replaced.
+                # Targets that are not masked are unchanged or replaced.
                 self.assertGreaterEqual(len(shown), np.sum(shown == _MASK))
                 self.assertNotIn(_MASK, given)
 

@@ -20,7 +20,7 @@ from etcmodel.pipeline.raw_inputs import RawInput
 
 
 class Sentences(NamedTuple):
-    """The sentences of some documents, one after the other.
+    """The sentences of documents, one after the other.
 
     Attributes:
         numbers: `<int64>[documents]` number of sentences of each document.
@@ -38,7 +38,7 @@ class Sentences(NamedTuple):
 def divide(
     lengths: Sequence[int], long_length: int, global_length: int
 ) -> Iterator[tuple[int, int]]:
-    """Divides a document between sentences into the longest possible parts.
+    """Divides a document, at sentence ends, into the longest possible parts.
 
     Example: with at most 8 tokens and 3 sentences, sentences of 3, 3, 2, 6 and
     1 tokens are divided into the parts (0, 3) and (3, 5). No sentence may be
@@ -55,7 +55,7 @@ def divide(
 
 
 class PretrainPreprocessor(Preprocessor):
-    """Splits documents into sentences, and these into tokens.
+    """Splits documents into sentences, and sentences into tokens.
 
     Raises a ValueError if the vocabulary has no mask token.
     """
@@ -78,7 +78,7 @@ class PretrainPreprocessor(Preprocessor):
         super().__init__(config, tokenizer, name)
 
     def build(self, text: tf.Tensor) -> Sentences:
-        """Splits documents, `<string>[documents]`, UTF-8."""
+        """Splits documents, `<string>[documents]` in UTF-8."""
         # [documents, (sentences)]
         found = sentences.split_sentences(tokenizers.sanitize(text))
         # [sentences, (tokens)]

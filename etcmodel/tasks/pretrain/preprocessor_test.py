@@ -61,7 +61,7 @@ class PretrainPreprocessorTest(tf.test.TestCase):
             "The cats saw a dog. One\n\nTwo cows.", "A cat."
         )
         (example,) = map(self._read, first.examples)
-        # An empty line ends a sentence, too.
+        # An empty line also ends a sentence.
         self.assertEqual(
             {
                 "words": "the cat ##s saw a dog . one two [UNK] .",

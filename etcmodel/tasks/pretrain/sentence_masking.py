@@ -1,4 +1,4 @@
-"""Masking of sentences and words for the pre-training of ETC; graph code.
+"""Masks sentences and words for the pre-training of ETC; graph code.
 
 Source: ETC paper, section 3.5 and Appendices B and C.
 """
@@ -83,7 +83,8 @@ def mask_sentences(
             batch_dims=1,
         )
     )
-    # Drawn from 0 to 9. 0: a random token; 1: the same token; 2 to 9: the mask.
+    # Draws numbers from 0 to 9: 0 for a random token, 1 for the original token,
+    # 2 to 9 for the mask.
     kind = random_masks.random_ints(shape, seeds[2], 10)
     others = random_masks.random_ints(shape, seeds[3], vocab_size)
     replaced = tf.where(
@@ -98,7 +99,7 @@ def mask_sentences(
 
 
 class TakenSentences(NamedTuple):
-    """Sentences taken out of texts, to be encoded alone.
+    """Sentences copied from texts, to be encoded alone.
 
     Attributes:
         sentences: `<int32>[batch, n]`, their global tokens, in order.
@@ -121,7 +122,7 @@ def take_sentences(
     max_sentences: int,
     max_tokens: int,
 ) -> TakenSentences:
-    """Takes the sentences of `is_taken`, `<bool>[batch, global]`, out of texts.
+    """Copies the sentences marked in `is_taken`, `<bool>[batch, global]`.
 
     They are concatenated to save padding; attention masks separate them.
     Sentences beyond `max_sentences` and tokens beyond `max_tokens` are dropped.
@@ -168,7 +169,7 @@ def take_sentences(
 
 
 def _choose_sentences(is_sentence, seed, fraction):
-    """Chooses the same fraction of the sentences of each row, at random."""
+    """Chooses a random `fraction` of the sentences of each row."""
     shape = shapes.get_shape_list(is_sentence)
     draws = random_masks.random_ints(shape, seed, 2**31 - 1)
     draws = tf.where(is_sentence, draws, 2**31 - 1)

@@ -1,4 +1,4 @@
-"""Pre-training of ETC: the experiments of its paper."""
+"""Pre-training of ETC: options, and experiments of the ETC paper."""
 
 import dataclasses
 import math
@@ -45,7 +45,8 @@ class PretrainOptions:
 
     Attributes:
         cpc_fraction_to_mask: share of the sentences that is masked for CPC.
-        mlm_fraction_to_mask: share of the other words that is masked for MLM.
+        mlm_fraction_to_mask: share of the words outside of masked sentences
+            that is masked for MLM.
         max_predictions: maximum number of masked tokens of an example that are
             predicted; 0 for a quarter of the long length.
         mlm_weight: weight of the masked-token loss, 0 for none.

@@ -44,7 +44,7 @@ def select_mentions(
 
 
 def _number_equals(keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Counts, for each key, smaller keys, earlier equal keys and equal keys."""
+    """Counts each key's smaller keys, earlier equal keys, and equal keys."""
     order = tf.argsort(keys, stable=True)
     # [keys], sorted
     keys = tf.gather(keys, order)

@@ -19,7 +19,7 @@ _NUM_ENTITIES = 2**31 - 3
 
 
 class Mentions(NamedTuple):
-    """Mentions in documents, each `<int32>[documents, (mentions)]`, in order.
+    """The mentions in documents, in order: `<int32>[documents, (mentions)]`.
 
     Begins and exclusive ends are bytes; labels are entities, 1 if unknown.
     """
@@ -113,7 +113,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
     )
 
     def count(ragged):
-        """Counts across documents, `<int64>[all of the documents]`."""
+        """Makes bytes unique across documents, `<int64>[all values]`."""
         row = ragged_rows.owners_in(ragged)
         return tf.cast(ragged.values, tf.int64) + row * (limit + 1)
 
@@ -131,7 +131,7 @@ def locate_spans(starts, ends, span_begins, span_ends):
 
 
 class Windows(NamedTuple):
-    """Each segment's text, first token and end token, `<int32>[segments]`."""
+    """Each segment's text number, first token and end, `<int32>[segments]`."""
 
     texts: tf.Tensor
     starts: tf.Tensor
@@ -141,7 +141,7 @@ class Windows(NamedTuple):
 def find_windows(
     is_continuation: tf.RaggedTensor, room: tf.Tensor, overlap: int = 0
 ) -> Windows:
-    """Cuts texts into windows that may overlap; empty texts give none.
+    """Cuts texts into windows that may overlap; empty texts give no windows.
 
     A window of `room` tokens (`<int32>[texts]`) starts with the last `overlap`
     tokens of the previous one, or fewer, so that it starts with a whole word.
@@ -322,7 +322,7 @@ def cut_into_segments(
     cls_id: int,
     config: SegmentConfig,
 ) -> Segments:
-    """Cuts documents into segments; documents without tokens give none.
+    """Cuts documents into segments; a document without tokens has none.
 
     Tokens are `<int32>[documents, (tokens)]`, mentions as for
     `lay_out_mentions`. Example: with segments of 4 tokens, the tokens 11, 12,

@@ -45,7 +45,7 @@ class CutIntoSegmentsTest(tf.test.TestCase, parameterized.TestCase):
         output = self.cut(
             [[11, 12, 13, 14, 16], [], [21, 22, 23]],
             [
-                # The second mention is cut, the third has no tokens.
+                # The segment cuts the second mention; the third has no tokens.
                 [(0, 0, 5), (2, 3, 6), (3, 2, 7), (4, 4, 1)],
                 [(0, -1, 5)],
                 [(0, 2, 8), (1, 1, 9), (2, 2, 10)],

@@ -79,10 +79,10 @@ class PretrainModel(tf.keras.Model):
             training: whether dropout is applied.
 
         Returns:
-            `logits` `<float32>[batch, predictions, vocab_size]`. If there is a
-            coreference loss, also two outputs `<float32>[batch * mentions]`:
-            `coreference_losses`, the loss of each memory, and `is_coreferent`,
-            1 for memories of a known entity, else 0.
+            `logits` `<float32>[batch, predictions, vocab_size]`. With a
+            coreference loss, there are two further outputs, `<float32>[batch *
+            mentions]`: `coreference_losses`, the loss of each memory, and
+            `is_coreferent`, 1 for memories of a known entity, else 0.
         """
         inputs = dict(inputs)
         positions = inputs.pop("masked_positions")
@@ -132,7 +132,7 @@ class ReadTwicePretraining(PretrainingModel):
         }
 
     def metric_names(self):
-        """Returns metrics of all, entity and other tokens, by document size."""
+        """Names metrics of all, entity and other tokens, by document size."""
         names = [
             f"{name}{suffix}"
             for name in (
@@ -176,10 +176,10 @@ class ReadTwicePretraining(PretrainingModel):
 
         Returns:
             The inputs of `PretrainModel.call`, and labels: `label_ids`
-            `<int32>[blocks, predictions]`, `weights`
-            `<float32>[blocks, predictions]`, 1 for predicted tokens,
-            `is_entity`, the same for tokens of mentions, and `is_multi`
-            `<float32>[blocks, 1]`, 1 in documents of several segments.
+            `<int32>[blocks, predictions]`, `weights` `<float32>[blocks,
+            predictions]`, 1 for predicted tokens, `is_entity`, 1 for predicted
+            tokens of mentions, and `is_multi` `<float32>[blocks, 1]`, 1 in
+            documents of several segments.
         """
         options, length = self.options, data.sizes["block_length"]
         features = dict(inputs)

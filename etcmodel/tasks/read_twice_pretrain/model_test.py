@@ -84,7 +84,7 @@ class PretrainModelTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllInRange(gradient, -1e4, 1e4)
             if tf.reduce_max(tf.abs(gradient)) < 1e-4:
                 unreached.append(variable)
-        # One such bias in each of the two reads.
+        # Each of the two reads has one such bias.
         self.assertEqual([[8], [8]], [list(x.shape) for x in unreached])
         for variable in unreached:
             self.assertIn("bias", variable.name)

@@ -1,4 +1,4 @@
-"""Pre-training of ReadTwice: the experiments of its paper."""
+"""Pre-training of ReadTwice: options, and experiments of its paper."""
 
 import dataclasses
 

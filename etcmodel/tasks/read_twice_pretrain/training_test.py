@@ -70,7 +70,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
             "train",
             "--experiment=read_twice/pretrain",
             "--mode=train",
-            # Other seeds may need more steps.
+            # With another seed, training may need more steps.
             "--seed=1",
             f"--model_dir={model_dir}",
             "--params_override="
@@ -130,7 +130,7 @@ class PretrainTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertEqual("e" if entity else "w", name[0])
 
     def test_copies_of_a_document_are_different_documents(self):
-        """If not, one copy would reveal the masked words of the other."""
+        """Otherwise, one copy would reveal the masked words of the other."""
         params = self._params()
         params.task.train_data.global_batch_size = 40 * BLOCKS
         task = _TASK(params.task)

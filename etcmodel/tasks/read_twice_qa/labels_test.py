@@ -23,7 +23,7 @@ class LabelsTest(tf.test.TestCase):
         self.assertAllEqual([[3, 2, 0], [1, 3, 0]], labels[1])
         self.assertAllEqual([[1, 1, 0], [1, 1, 0]], labels[2])
         self.assertEqual(0, cut)
-        # An answer that is a part of a token, without other answers.
+        # The only answer is a part of a token.
         labels, cut = label_answers(starts, ends, whole, [(6, 8)], 1)
         self.assertAllEqual([[[3], [1]], [[3], [1]], [[1], [1]]], labels)
         # An answer that extends beyond the segment.
@@ -45,8 +45,8 @@ class LabelsTest(tf.test.TestCase):
         for spans, expected in (
             ([(0, 4)], [[1, 2], [0, 0]]),
             ([(4, 6), (14, 16)], [[1, 2], [3, 4]]),
-            # The first segment has an exact answer, so the other is not
-            # labelled.
+            # The first segment has an exact answer, so its inexact answer is
+            # not labelled.
             ([(0, 4), (6, 9)], [[3, 3], [1, 1]]),
             ([(10, 13)], [[4, 4], [2, 2]]),
         ):

@@ -1,4 +1,4 @@
-"""Answers of ReadTwice (Appendix C): the best span of all segments."""
+"""ReadTwice's answers (Appendix C): the best span of all segments."""
 
 from typing import ClassVar
 
@@ -175,7 +175,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def metric_names(self):
-        """Adds the span losses of documents of one and several segments."""
+        """Adds the span losses of one-segment documents and of longer ones."""
         return [
             *super().metric_names(),
             "span_loss_multi_blocks",
@@ -194,7 +194,7 @@ class ReadTwiceQA(AnswerModel):
         }
 
     def loss_names(self):
-        """Returns the names of the losses; only some tasks have options."""
+        """Returns the names of the losses; only HotpotQA has option losses."""
         return ("span", "option") if self.HAS_OPTIONS else ("span",)
 
     def losses(self, outputs, labels):
@@ -275,7 +275,7 @@ class ReadTwiceQA(AnswerModel):
         )
 
         def keep(number, scores, places):
-            """Keeps the best, `[batch, number]` and `[batch, number, 2]`."""
+            """Keeps the best scores, `[batch, number]`, and their places."""
             scores, best = tf.math.top_k(scores, number)
             return scores, tf.gather(places, best, batch_dims=1)
 
@@ -294,7 +294,8 @@ class ReadTwiceQA(AnswerModel):
         )
         is_span = (scores > _LEAST_SCORE) & (places[..., 0] < places[..., 1])
         places = tf.where(is_span[..., tf.newaxis], places, 0)
-        # One span at a time, so that memory holds one copy of a document.
+        # Cuts out one span at a time, so that memory holds one copy of a
+        # document.
         texts = tf.map_fn(
             lambda x: tf.strings.substr(
                 tf.gather(document, x[0]),
@@ -351,7 +352,7 @@ class ReadTwiceQA(AnswerModel):
         return reduce(each, axis=2)
 
     def _with_options(self, candidates, owner, answers, batch):
-        """Replaces the answer by "yes" or "no" where that is more probable."""
+        """Replaces answers by "yes" or "no" where these are more probable."""
         number = len(ANSWER_TYPES)
         # [batch, segments * 3]: all options in all segments, as in training.
         probs = tf.nn.softmax(
@@ -392,7 +393,7 @@ class ReadTwiceQA(AnswerModel):
 
 
 def _of_each(rows, owner, batch, fill):
-    """Pads segments per document: `[batch, most segments * n, ...]`."""
+    """Groups rows by document, padded: `[batch, most segments * n, ...]`."""
     # [batch, (segments), number, ...]
     ragged = tf.RaggedTensor.from_value_rowids(
         rows, owner, nrows=batch, validate=False

@@ -54,7 +54,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose([best / total, 0], found["answer_score"])
 
     def test_a_part_of_a_document(self):
-        """The part begins at byte 5; positions are those of the document."""
+        """The part begins at byte 5; answers have positions in the document."""
         found = make_model().decode(
             {name: x[:1] for name, x in self.chosen.items()},
             tf.constant([0]),
@@ -67,7 +67,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([5], found["answer_start"])
 
     def test_texts_without_words(self):
-        """Texts of punctuation are compared unchanged."""
+        """Texts that consist of punctuation are compared unchanged."""
         found = make_model(combine="sum").decode(
             choose([[1.0, 0.7, 0.7, 0.7]], [[2, 0, 6, 8]], [[5, 1, 7, 9]]),
             tf.constant([0]),
@@ -165,7 +165,7 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual([[[20, 21], [10, 18]]], chosen["span_bytes"])
 
     def test_choose_whole_words(self):
-        """Spans with parts of words have lower scores than other spans."""
+        """Spans that cut words have lower scores than spans of whole words."""
         logits = np.full([2, 3, 2], -1e6, np.float32)
         logits[:, 1:] = [[3, 4], [2, 5]]
         chosen = make_model(
@@ -176,7 +176,8 @@ class AnswerTest(tf.test.TestCase, parameterized.TestCase):
             {
                 "token_starts": tf.constant([[-1, 10, 14], [-1, 10, 14]]),
                 "token_ends": tf.constant([[-1, 14, 18], [-1, 14, 18]]),
-                # One word of two tokens, and a word that is cut.
+                # In the first segment, a word has two tokens. In the second,
+                # the end of the segment cuts the word.
                 "word_cuts": tf.constant([[0, 2, 1], [0, 2, 3]]),
             },
         )

@@ -1,4 +1,4 @@
-"""Segments of documents, and the division of long documents into parts."""
+"""Stores segments of documents, and divides long documents into parts."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -201,7 +201,7 @@ def part_of_document(
 
 
 def merge_documents(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Joins parts of a document (see `part_of_document`), in any order.
+    """Joins parts of a document, given in any order; see `part_of_document`.
 
     Example: `b"Jan. "` from 0 and `b"Eve."` from 5 give `b"Jan. Eve."`.
     """

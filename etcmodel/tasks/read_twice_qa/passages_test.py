@@ -25,17 +25,17 @@ class PartsTest(tf.test.TestCase, parameterized.TestCase):
         for number, most, expected in ((10, 4, 4), (6, 4, 3), (4, 4, 4)):
             self.assertEqual(expected, passages.part_size(number, most))
 
-    # Segments of a question token and one or two tokens of the document.
+    # Each segment has a question token and one or two tokens of the document.
     _STARTS = np.array([[-1, 1, 4], [-1, 6, -1], [-1, 9, 11]])
     _ENDS = np.array([[-1, 4, 5], [-1, 9, -1], [-1, 10, 14]])
 
     @parameterized.parameters(
-        # Segments without and with an overlap.
+        # Segments do not overlap in the first case, but do in the second.
         (1, None, [(0, b" Jan. "), (6, b"Eve"), (9, b". ano\n")]),
         (1, (1, [-1, 4, 6], [-1, 5, 9]), [(0, b" Jan."), (4, b". Eve")]),
         (2, None, [(0, b" Jan. Eve"), (9, b". ano\n")]),
         (3, None, [(0, b" Jan. Eve. ano\n")]),
-        # A segment without tokens of the document.
+        # One segment has no tokens of the document.
         (1, (1, [-1] * 3, [-1] * 3), [(0, b" Jan. Eve. ano\n"), (15, b"")]),
     )
     def test_parts_of_a_document(self, number, changed, expected):

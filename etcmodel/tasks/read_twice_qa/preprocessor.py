@@ -183,15 +183,15 @@ class QuestionPreprocessor(Preprocessor):
         document=Field("one", TEXT, tf.string),
         document_start=Field("one", TEXT),
     )
-    # Most books have fewer questions, and equal documents of a batch are
-    # tokenized once.
+    # Most books have fewer questions than this, and a batch tokenizes equal
+    # documents once.
     RECORDS_AT_ONCE = 32
     PARTS: ClassVar[bool] = False
     SENTENCE_CASE: ClassVar[bool] = True
 
     @staticmethod
     def of_text(query, text):
-        """Names the inputs as other tasks do."""
+        """Turns the inputs of the signature `text` into this task's inputs."""
         return {"question": query, "document": text}, {}
 
     def build(self, question: tf.Tensor, document: tf.Tensor) -> Passages:
@@ -316,8 +316,9 @@ class QuestionPreprocessor(Preprocessor):
     def examples(self, record, view, split):
         """Returns the examples of a record; divides a long document.
 
-        A document without tokens raises a RecordError in training. Otherwise it
-        gets one segment of padding, so that its example keeps the gold answer.
+        A document without tokens raises a RecordError in training. In other
+        splits, it gets one segment of padding, so that its example keeps the
+        gold answer.
         """
         number = len(view.documents)
         if not number and split == "train":
@@ -514,7 +515,7 @@ class HotpotQAPreprocessor(QuestionPreprocessor):
         return number, record.supporting_parts
 
     def find(self, record):
-        """Finds spans; the answers yes and no have none."""
+        """Finds the spans of an answer; "yes" and "no" have none."""
         return [] if self.answer_type(record)[0] else super().find(record)
 
 
@@ -528,7 +529,7 @@ class NarrativeQAPreprocessor(QuestionPreprocessor):
     """Labels spans with the best ROUGE-L, since answers are free text."""
 
     def find(self, record):
-        """Finds the places of the answers and of spans of best ROUGE-L."""
+        """Finds places of the answers, and spans with the best ROUGE-L."""
         words = _words(record.text)
         answers = [x.strip().rstrip(" .") for x in record.answers]
         similar = [

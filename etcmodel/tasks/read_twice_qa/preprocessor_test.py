@@ -152,7 +152,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotRegex("".join(found), r"\s")
 
     def test_equal_documents_are_tokenized_once(self):
-        """Every question gets the same segments as in a batch of its own."""
+        """Every question gets the segments that it gets in a separate batch."""
         processor = self._make()
         documents = ["It rains. Jan lives in Brno.", "Jan lives here."]
         questions = ["Who lives in a?", "who", "is it"]
@@ -216,7 +216,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
             answers=("a slave .", "Dain .", "."),
         )
         spec = registry.get("read_twice_narrativeqa")
-        # A whole number is also accepted.
+        # The minimum ROUGE-L may be an integer.
         config = spec.make_preprocessing_config({"min_rouge_l_oracle_score": 0})
         config = dataclasses.replace(config, min_rouge_l_oracle_score=0.5)
         processor = preprocessor.NarrativeQAPreprocessor(config, None)
@@ -226,7 +226,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_answers_of_narrativeqa_in_any_case(self):
-        """ROUGE-L finds answers in other case."""
+        """ROUGE-L finds answers that differ in case."""
         text = "The old mill stood. By the old mill he sat. OLD MILL RUINS."
         record = narrativeqa.NarrativeQARecord(
             id="1", question="Where?", text=text, answers=("Old Mill", "")

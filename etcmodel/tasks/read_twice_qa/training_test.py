@@ -90,7 +90,7 @@ class TrainerTest(tf.test.TestCase):
             )
 
     def test_records_without_text_are_wrong(self):
-        """Of three records, two get the labelled answer, one has no text."""
+        """Two records get the labelled answer; a third record has no text."""
         write, sizes = tasks.SMALL_RECORDS["read_twice_triviaqa"]
         directory = os.path.join(self.get_temp_dir(), "with_empty")
         path, vocab_file = write(directory, 3)

@@ -91,7 +91,7 @@ class Select(EtcTaskModel):
         return {"selection": document_units.unit_losses(logits, labels)}
 
     def select_candidates(self, outputs, features, context):
-        """Selects the unit of each global token, and its probability."""
+        """Returns each global token's unit, and its probability."""
         return {
             "global_units": context["global_units"],
             "probabilities": tf.sigmoid(outputs["logits"]),

@@ -7,8 +7,8 @@ from etcmodel.models import EtcConfig
 from etcmodel.tasks.select.task import TASK
 from testing import model_inputs
 
-# Logits of a paragraph, and of the probabilities 3/4, 1/2 and 1/4 of a title
-# and two units.
+# Logits of a paragraph, a title and two units. The probabilities of the last
+# three are 3/4, 1/2 and 1/4.
 _LOG3 = math.log(3)
 _LOGITS = ((9.0, _LOG3, 0.0, -_LOG3),)
 _TEXT = {

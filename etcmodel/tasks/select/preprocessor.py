@@ -16,7 +16,8 @@ class SelectPreprocessor(documents.DocumentPreprocessor):
     VALUES = (document_units.unit_value("document"),)
     SCHEMA = example_schema.etc_schema(
         **document_units.FIELDS,
-        # 1, 0, or -1 for a global token that cannot be selected.
+        # Whether to select a global token: 1, 0, or -1 if it cannot be
+        # selected.
         is_relevant=example_schema.Field(
             "global", example_schema.LABEL, pad=-1
         ),

@@ -26,18 +26,19 @@ class RecordsTest(RecordsTestCase):
 
     # Expected labels of global tokens after the CLS and two of the query.
     @parameterized.parameters(
-        # A paragraph of two units, and a paragraph of one.
+        # The document has a paragraph of two units and a paragraph of one.
         ("sentences", _STRING, ["He paints."], [1, 0, 1, 0, 0], 1),
         ("sentences", _STRING, [], [0, 0, 0, 0, 0], 0),
         ("sentences", _STRING, [[0, -1]], [1, 1, 1, 0, 0], 2),
         ("sentences", _STRING, ["paints", "rains."], [1, 0, 1, 1, 1], 2),
-        # A paragraph with a title and two units, numbered 0 and 2; an empty
-        # paragraph with a global token; and a paragraph with one unit.
+        # The document has a paragraph with a title and two units, numbered 0
+        # and 2; an empty paragraph, which has a global token; and a paragraph
+        # with one unit.
         ("texts", _LISTS, [[0, 2]], [1, 1, 0, 1, 0, 0, 0], 1),
         ("texts", _LISTS, [[0, 0], [2, 0]], [1, 1, 1, 0, 0, 1, 1], 2),
         ("texts", _LISTS, [["Jan", 2]], [1, 1, 0, 1, 0, 0, 0], 1),
         ("texts", _LISTS, [[0, 0, 1], [], [0]], [1, 1, 0, 1, 0, 0, 0], 1),
-        # A paragraph with a title, and a paragraph without.
+        # One paragraph has a title, the other has none.
         ("paragraphs", _LISTS, [[0, 2]], [1, 1, 0], 1),
         ("paragraphs", _LISTS, [2], [0, 0, 1], 1),
         ("paragraphs", _STRING, ["It rains."], [0, 1], 1),

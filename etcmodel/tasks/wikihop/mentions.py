@@ -95,11 +95,12 @@ def _match(
     # How often the longest can be halved: 0, 1, 1, 2 for 1, 2, 3, 4 tokens.
     top = tf.reduce_sum(tf.cast(_POWERS[1:] <= longest, tf.int64))
 
-    # State: step, its level, longer candidates, the node of their first tokens,
-    # positions that still match one, their node, and the links so far. A node
-    # represents all candidates of a record with the same beginning; in step 0
-    # it is the record. The next node is the rank of the number `node * _KEYS +
-    # key`, with the next key, among all such numbers.
+    # The state of the loop: the step; its level; the candidates longer than the
+    # step; the node of each such candidate; the text positions at which a
+    # candidate still matches; the node of each such position; and the links so
+    # far. A node represents all candidates of a record that begin with the same
+    # tokens; in step 0, it is the record. The next node is the rank of `node *
+    # _KEYS + key`, with the next token's key, among all such numbers.
     #
     # A mention of n tokens is stored as two runs of 2**level tokens that cover
     # it, with 2**level <= n < 2**(level + 1). Row `level` of the links is
@@ -169,12 +170,12 @@ def _match(
 
 
 def _maximum(values) -> tf.Tensor:
-    """Returns the maximum of non-negative numbers; 0 for no numbers."""
+    """Returns the maximum of non-negative numbers; 0 without numbers."""
     return tf.reduce_max(tf.concat([values, [0]], axis=0))
 
 
 def _greatest_of_nodes(nodes, numbers, width) -> tf.Tensor:
-    """Returns each node's greatest numbers, `[nodes, width]`, or -1."""
+    """Returns each node's greatest numbers, `[nodes, width]`; pads with -1."""
     best = []
     for _ in range(width):
         best.append(
@@ -221,7 +222,7 @@ def _halve_runs(linked, top) -> tf.Tensor:
 
 
 class Words(NamedTuple):
-    """Words of texts: runs of letters and digits, or single other characters.
+    """Words of texts: runs of letters and digits, or other single characters.
 
     Each Chinese character is a word, since Chinese has no spaces between words.
     Keys are hashes of the lower-cased words in Unicode's normal form C; starts
@@ -240,7 +241,7 @@ def split_words(texts: tf.Tensor) -> Words:
     `0 2 4` and the ends `2 3 9`.
     """
     texts = tf.strings.regex_replace(texts, _MARK, " ")
-    # `\0` is several times as fast as a group.
+    # `\0`, the whole match, is several times as fast as a group.
     marked = tf.strings.regex_replace(texts, r"\p{Han}", rf"{_MARK}\0{_MARK}")
     marked = tf.strings.regex_replace(marked, _WORD, rf"{_MARK}\0{_MARK}")
     # Words and the text between them, so that lengths add up to positions.
@@ -274,7 +275,7 @@ def link_word_mentions(
     candidates: tf.RaggedTensor,
     max_mentions: int = 1,
 ) -> tf.RaggedTensor:
-    """Finds mentions like `link_mentions`, but matches words, in any case.
+    """Finds mentions as `link_mentions` does, but matches words in any case.
 
     This suits tokenizers that keep the case, or whose tokens depend on the
     preceding text, such as SentencePiece. A token belongs to the word in which

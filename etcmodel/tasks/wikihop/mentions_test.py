@@ -40,14 +40,15 @@ def find(texts, candidates, most=1):
 class MentionsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ([[7, 8, 9], [8]], [[8], [7, 8], [9, 8]], [[1, 1, -1], [0]]),
-        # Overlapping mentions of one candidate.
+        # Mentions of one candidate may overlap.
         ([[5, 6, 5, 6, 5]], [[5, 6, 5]], [[0, 0, 0, 0, 0]]),
         # The candidate with the greater index is kept, even if it is shorter.
         ([[1, 2, 3]], [[1, 2, 3], [2]], [[0, 1, 0]]),
         ([[1, 2, 3]], [[2], [1, 2, 3]], [[1, 1, 1]]),
         # Mentions do not cross texts.
         ([[1], [2]], [[1, 2]], [[-1], [-1]]),
-        # Candidates without tokens, equal candidates, no candidates.
+        # First, one candidate has no tokens and two are equal. Then, there are
+        # no candidates.
         ([[1, 2]], [[], [1], [1]], [[2, -1]]),
         ([[1, 2]], [], [[-1, -1]]),
         ([[], [3]], [[3, 3]], [[], [-1]]),
@@ -132,12 +133,13 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(chinese.starts.to_list(), [[0, 1, 4, 7, 9]])
         same = mentions.split_words(tf.constant(["DR . ünal", "dr.u\u0308nal"]))
         self.assertAllEqual(words.keys[0], same.keys[0])
-        # The same word in the other Unicode normal form.
+        # The word "ünal" is in another Unicode normal form.
         self.assertAllEqual(words.keys[0], same.keys[1])
 
     def test_word_mentions(self):
         texts = tf.ragged.constant([["in New York", ""], ["York!"], []])
-        # _in _New _York; nothing; _Yo rk !
+        # The tokens are _in _New _York in "in New York", and _Yo rk ! in
+        # "York!".
         ends = tf.ragged.constant(
             [[[2, 6, 11], []], [[2, 4, 5]], []], ragged_rank=2, dtype=tf.int32
         )
@@ -151,7 +153,7 @@ class MentionsTest(tf.test.TestCase, parameterized.TestCase):
 
 class RealRecordsTest(tf.test.TestCase):
     def test_words(self):
-        """Links exactly the tokens of the words of mentions."""
+        """Links exactly the tokens that belong to the words of a mention."""
         with open(real_data_path("wikihop/train_22.json")) as file:
             records = json.load(file)[:8]
         tokenizer = tokenizers.make_tokenizer(

@@ -101,7 +101,7 @@ class WikiHop(EtcTaskModel):
     }
 
     def encoder_options(self):
-        """Optionally exempts candidates and query from the hard mask."""
+        """Exempts candidates and query from the hard mask, if configured."""
         options = self.model_options
         exempt = {
             token_types.CANDIDATE_GLOBAL: options.candidate_ignore_hard_g2l,
@@ -155,7 +155,8 @@ class WikiHop(EtcTaskModel):
         # [batch, candidates]
         choices = text["candidates"].to_tensor(
             default_value="",
-            # As wide as the candidates of the request, if there is one.
+            # As wide as the request's candidates. Stored records have no
+            # request.
             shape=tf.stack([-1, text.get("num_candidates", -1)]),
         )
         return decode_answers(candidates["logits"], choices)

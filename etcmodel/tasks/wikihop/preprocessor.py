@@ -112,7 +112,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
     @staticmethod
     def of_text(query, candidates, text):
-        """Makes candidates of lines, and documents of paragraphs."""
+        """Turns lines into candidates, and paragraphs into documents."""
         titles, paragraphs = plain_documents.split_paragraphs(text)
         lines = tf.strings.split(candidates, "\n")
         lines = lines.with_values(tf.strings.strip(lines.values))
@@ -271,7 +271,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
 
 
 def is_first_of_equals(candidates: tf.RaggedTensor) -> tf.Tensor:
-    """Marks candidates that equal no earlier candidate of their record.
+    """Marks candidates that differ from all earlier ones of their record.
 
     Example: normalized `[["rome", "oslo", "rome"], ["rome"]]` gives
     `[True, True, False, True]`.

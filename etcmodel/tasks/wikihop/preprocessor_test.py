@@ -57,7 +57,8 @@ class FeaturesTest(RecordsTestCase):
         pad = [0] * 3
         text = "rome new york place _ of x big rome . city . new york"
         expected = {
-            # "'", "s" and "."; only the last is in the vocabulary.
+            # The text ends with "'", "s" and "."; only "." is in the
+            # vocabulary.
             "long_token_ids": ids(text + " [UNK] [UNK] .") + pad,
             "long_token_type_ids": [4] * 3 + [3] * 4 + [1] * 10 + pad,
             "long_sentence_ids": (
@@ -159,7 +160,7 @@ class RecordsTest(RecordsTestCase):
                 "sentences": 3,
                 "sentences_cut": 0,
                 "records_cut": 0,
-                # The mention of "Poland" in the documents.
+                # The documents mention "Poland" once.
                 "links": 1,
                 "candidates_without_mention": 1,
                 "answers_without_mention": 0,
@@ -225,7 +226,7 @@ class RecordsTest(RecordsTestCase):
             )
 
     def test_nested_candidates(self):
-        """A token is linked to at most three candidates."""
+        """A token in more than three candidates is linked to three of them."""
         record = WikiHopRecord(
             "c",
             "country",

@@ -14,7 +14,8 @@ class WikiHopPreprocessingConfig:
     Attributes:
         long_length: length of the long input; None for the longest record of a
             batch (nothing is cut then).
-        global_length: length of the global input; None likewise.
+        global_length: length of the global input; None for the longest record
+            of a batch.
         max_num_sentences: maximum number of sentences of all documents of a
             record together.
     """
@@ -32,7 +33,8 @@ class WikiHopModelOptions:
         add_final_layer: whether a feed-forward block precedes the logits.
         candidate_ignore_hard_g2l: whether candidates attend to all long tokens
             despite the hard g2l mask.
-        query_ignore_hard_g2l: the same for the query's global tokens.
+        query_ignore_hard_g2l: whether the query's global tokens attend to all
+            long tokens despite the hard g2l mask.
         use_links: whether candidates are linked to their mentions.
         flat_sequence: whether to ignore paragraphs (an ablation).
     """
