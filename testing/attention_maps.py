@@ -201,7 +201,7 @@ def sparse(*rows: Mapping[int, float]) -> SparseRows:
 def make_map(rows: Sequence[int] | None = None, **changed) -> AttentionMap:
     """Makes a map of a global token and two tokens, "<b>" and "jan".
 
-    `rows` are the tokens that have rows.
+    `rows` are the numbers of the tokens that have scores; None for all.
     """
     heads = {
         "average": [{0: 0.5, 1: 0.25}, {0: 0.5, 2: 0.25}, {1: 1.0}],

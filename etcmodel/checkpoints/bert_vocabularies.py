@@ -340,9 +340,12 @@ def _read_sentencepiece(path, content, settings, added) -> Vocabulary:
     }
     key = str(name).lower().replace("-", "").split("tokenizer")[0]
     if key not in layouts or own[:3] != ["<unk>", "<s>", "</s>"]:
+        problem = (
+            f"the tokenizer is {name!r}" if name else "no tokenizer is set"
+        )
         raise ValueError(
-            f"{path}: the ids of its pieces are unknown, since the tokenizer "
-            f"is {name or 'not named'!r}. Expected the tokenizer_class of "
+            f"{path}: the ids of its pieces are unknown, because {problem}. "
+            "Expected the tokenizer_class of "
             f"XLM-RoBERTa or CamemBERT in {_TOKENIZER_CONFIG}."
         )
     pieces = [*layouts[key], "<mask>"]

@@ -56,7 +56,7 @@ def restart(factors: Mapping[str, list[tf.Variable]]) -> None:
 
 
 def rank_of(shapes: Mapping[str, list[int]]) -> int:
-    """Returns the rank of LoRA in a checkpoint of a run; 0 without LoRA.
+    """Returns the LoRA rank of a run's checkpoint; 0 without LoRA.
 
     Args:
         shapes: name of a variable -> its shape.

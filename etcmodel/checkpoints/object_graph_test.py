@@ -104,7 +104,7 @@ class LoadCheckpointTest(tf.test.TestCase):
         self.assertAllEqual(model.get_weights()[0], before[0])
 
     def test_checkpoint_may_lack_layers_that_embed_values(self):
-        """Accepts a checkpoint without a whole layer, in both formats."""
+        """Accepts a checkpoint (in both formats) that lacks an entire layer."""
         spec = spec_lib.LayoutSpec(
             [spec_lib.Section("text")],
             values=[spec_lib.Value("place", "text", shape=(2,), embed=True)],

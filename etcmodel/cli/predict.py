@@ -75,7 +75,7 @@ def run(options: Options) -> None:
         return
     if not options.output:
         raise UserError(
-            "predict needs `output`, the prediction file to write, or "
+            "predict needs `output` (the prediction file to write) or "
             "`print_request`."
         )
     result = predict.predict(options, Reporter())

@@ -155,7 +155,7 @@ class RequestTest(CommandTestCase):
             self._request("openkp", input=path)
 
     def test_notes(self):
-        """Notes what is left out, and a request that is too large."""
+        """Notes skipped and omitted records, and a body that is too large."""
         records = [samples.wikihop(id=x) for x in "abc"]
         del records[0]["supports"]
         path = self._write("wikihop", records)

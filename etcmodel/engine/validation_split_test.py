@@ -11,7 +11,7 @@ from etcmodel.errors import UserError
 
 class ValidationSplitTest(absltest.TestCase):
     def test_shares_of_labels(self):
-        """Draws a fifth of each label's records, but no label's only record."""
+        """Draws a fifth of each label; a single record stays in training."""
         out = io.StringIO()
         reporter = Reporter("lines", out)
         labels = {str(i): "aaab"[i % 4] for i in range(40)} | {"x": "c"}

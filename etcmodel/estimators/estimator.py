@@ -552,7 +552,7 @@ def _plain(value: Any) -> Any:
 
 
 def _paths(records: Any) -> Any:
-    """Expands a path or pattern to comma-separated paths; keeps rows."""
+    """Joins a pattern's paths with commas; returns other records unchanged."""
     if isinstance(records, str | os.PathLike):
         return ",".join(files.find(os.fspath(records)))
     return records

@@ -77,8 +77,8 @@ def _download(name: str, revision: str | None) -> str:
         import huggingface_hub
     except ImportError as error:
         raise UserError(
-            f"{name} is not a directory. To download it from the Hugging Face "
-            "Hub, run `pip install 'etcmodel[hub]'`."
+            f"{name} is not a directory. To download models from the Hugging "
+            "Face Hub, first run `pip install 'etcmodel[hub]'`."
         ) from error
     try:
         return huggingface_hub.snapshot_download(

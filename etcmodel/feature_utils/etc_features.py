@@ -33,8 +33,8 @@ LONG_FEATURES: dict[str, int] = {
     "long_paragraph_ids": -1,
     # 1 on the last token of every local-attention paragraph.
     "long_paragraph_breakpoints": 0,
-    # Index of a further global token that the token is linked to, such as that
-    # of the candidate answer that the token mentions.
+    # Index of another global token that the token is linked to, such as the
+    # candidate answer that it mentions.
     "l2g_linked_ids": -1,
 }
 

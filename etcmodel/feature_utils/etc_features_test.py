@@ -1,5 +1,3 @@
-"""Tests of `etc_features`."""
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized

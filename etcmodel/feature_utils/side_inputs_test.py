@@ -177,7 +177,8 @@ def expected_row(make, features, hard_l2g, hard_g2l):
             2 * MAX_DISTANCE + 3,
         )
     if make in (make_linked, make_linked_flat):
-        # Later links overwrite earlier links, and forward links back links.
+        # Later links overwrite earlier ones. Forward links overwrite back
+        # links.
         for is_back in (True, False):
             for i, link in enumerate(LINKS):
                 label = link.get("label")

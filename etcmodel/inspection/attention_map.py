@@ -130,7 +130,7 @@ class AttentionMap:
     def default_layer(self) -> int:
         """Index of the layer to show first.
 
-        Prefers layers with most rows (in ReadTwice, those that attend to
+        Prefers layers with the most rows (in ReadTwice, those that attend to
         memories), and averages over layers.
         """
 

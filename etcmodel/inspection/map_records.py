@@ -222,8 +222,8 @@ def map_segments(
             the text of each segment.
         texts: see `map_layout`.
         rows: see `AttentionMap`.
-        max_tokens: maximum number of tokens. Segments beyond it are left out of
-            the map, but not their memories.
+        max_tokens: maximum number of tokens. The map leaves out segments beyond
+            it, but shows their memories.
         encoder_options: further arguments of the encoder.
         **described: attributes of `AttentionMap` that this function does not
             compute.

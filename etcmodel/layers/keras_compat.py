@@ -212,6 +212,6 @@ def check_is_known(layer, last_shape, input_shape) -> None:
     """
     if last_shape is None:
         raise NotImplementedError(
-            f"{layer.name} has several inputs, and the shapes of its outputs "
-            f"depend on all of their shapes, but only {input_shape} is given."
+            f"{layer.name}: the output shapes depend on the shapes of several "
+            f"inputs, but only {input_shape} is given. Pass the other shapes."
         )

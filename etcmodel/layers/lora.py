@@ -25,9 +25,9 @@ def enable(layer: tf.keras.layers.Dense, rank: int) -> None:
         ValueError: the rank is below 1, or the layer already has factors.
     """
     if rank < 1:
-        raise ValueError(f"The rank of LoRA is {rank}, but must be at least 1.")
+        raise ValueError(f"The LoRA rank is {rank}, but must be at least 1.")
     if hasattr(layer, FACTORS[0]) or getattr(layer, "lora_enabled", False):
-        raise ValueError(f"{layer.name} already has factors of LoRA.")
+        raise ValueError(f"{layer.name} already has LoRA factors.")
     keras_compat.freeze(layer)
     if keras_compat.is_keras_3():
         layer.enable_lora(rank)

@@ -57,7 +57,7 @@ def expect(layer, call):
 class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         # Mode, heads, default side input, top k, rank of the side input, mask
-        # and one-hot lookup. All values of any two options are combined.
+        # and one-hot lookup. Nearly every pair of option values occurs.
         (None, 0, False, None, 2, True, False),
         (None, 3, True, 2, 3, False, False),
         (None, 1, False, 9, 3, True, False),

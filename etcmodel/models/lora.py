@@ -13,12 +13,12 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
     """Freezes an encoder, and adds LoRA of this rank to its projections.
 
     The projections are those of queries, keys, values and outputs of attention,
-    and both layers of the feed-forward parts. At first, the encoder computes
-    the same as before. What a BERT has no weights for stays trainable: the
-    labels of relative positions, embeddings of visual features, and ReadTwice's
+    and both layers of the feed-forward parts. Adding LoRA does not change the
+    encoder's outputs. Layers that BERT does not have stay trainable: the
+    embeddings of relative positions and of visual features, and ReadTwice's
     memories and its attention to them.
 
-    The factors are in checkpoints, but not in files of Keras. `load_checkpoint`
+    Checkpoints contain the factors; `.keras` files do not. `load_checkpoint`
     adds their products to the kernels when it reads such a checkpoint, so an
     encoder without LoRA computes the same as the trained one.
 
@@ -54,7 +54,7 @@ def _parts(*owners) -> list[tf.keras.layers.Layer]:
 
 
 def _is_new(layer) -> bool:
-    """Tells whether a BERT has no weights for a layer."""
+    """Tells whether BERT has no weights for a layer."""
     if isinstance(layer, layers.ResidualBlock):
         layer = layer.inner_layer
     return isinstance(

@@ -1,5 +1,3 @@
-"""Tests of `losses`."""
-
 import tensorflow as tf
 
 from etcmodel.models import losses

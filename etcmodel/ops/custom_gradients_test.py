@@ -1,5 +1,3 @@
-"""Tests of `custom_gradients`."""
-
 import collections
 import weakref
 from concurrent import futures

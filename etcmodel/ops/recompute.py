@@ -36,7 +36,7 @@ class RecomputeContext(contextlib.AbstractContextManager):
         self._numbers = {}
 
     def number_of(self, layer) -> int:
-        """Numbers layers in the order of their first calls in a run."""
+        """Returns a layer's index in the order of first calls, from 0."""
         return self._numbers.setdefault(id(layer), len(self._numbers))
 
     def __enter__(self):

@@ -1,5 +1,3 @@
-"""Tests of `shared_graphs`."""
-
 from unittest import mock
 
 import tensorflow as tf

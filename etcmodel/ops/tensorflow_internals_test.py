@@ -1,5 +1,3 @@
-"""Tests of `tensorflow_internals`."""
-
 import importlib
 import types
 import warnings

@@ -1,5 +1,3 @@
-"""Tests of `record_keys`."""
-
 import tensorflow as tf
 
 from etcmodel.pipeline.record_keys import record_keys

@@ -288,7 +288,10 @@ class TaskSpec:
         }
 
     def stored_sizes(self, config: Any) -> dict[str, Any]:
-        """Returns the sizes to store, without those in `reading`."""
+        """Returns the sizes to store.
+
+        Leaves out the reading options, and optional sizes that are empty.
+        """
         optional = self.optional_sizes()
         return {
             name: value

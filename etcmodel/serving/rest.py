@@ -134,8 +134,9 @@ def _to_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
         others = [x for x in level if not isinstance(x, list)]
         if others:
             raise UserError(
-                f"The input {name} must be nested {spec.shape.rank} deep, "
-                f"records included, got {_kind(others[0])} at depth {axis}."
+                f"The input {name} must be nested {spec.shape.rank} deep "
+                "(including the list of records), got "
+                f"{_kind(others[0])} at depth {axis}."
             )
         # An empty list does not show the sizes of inner axes, so the signature
         # sets them.

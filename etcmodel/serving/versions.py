@@ -85,8 +85,8 @@ class LoadedModel:
         """
         self._num_active += 1
         try:
-            # Parsing a long body takes a while, so a thread does it while
-            # others are answered.
+            # Parsing a long body takes a while. In a thread, it does not delay
+            # other requests.
             request = await asyncio.to_thread(rest.parse, body, self.specs)
             check(request)
             batcher = self._batchers[request.signature_name]
@@ -255,7 +255,7 @@ class Versions:
         return True
 
     async def _load(self, path: str) -> LoadedModel:
-        """Loads a SavedModel and warms it up, while others answer."""
+        """Loads and warms up a SavedModel in a thread."""
 
         def load():
             metadata = exported.read_metadata(path)

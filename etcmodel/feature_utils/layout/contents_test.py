@@ -1,5 +1,3 @@
-"""Tests of `contents`."""
-
 import tensorflow as tf
 from absl.testing import parameterized
 

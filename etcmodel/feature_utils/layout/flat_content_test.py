@@ -1,5 +1,3 @@
-"""Tests of `flat_content`."""
-
 import tensorflow as tf
 from absl.testing import parameterized
 

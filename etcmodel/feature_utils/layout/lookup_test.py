@@ -1,5 +1,3 @@
-"""Tests of `lookup`."""
-
 import tensorflow as tf
 from absl.testing import parameterized
 

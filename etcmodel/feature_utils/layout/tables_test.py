@@ -1,5 +1,3 @@
-"""Tests of `tables`."""
-
 import tensorflow as tf
 
 from etcmodel.feature_utils.layout.tables import Table

@@ -1,5 +1,3 @@
-"""Tests of `bert_words`."""
-
 import unicodedata
 
 import tensorflow as tf

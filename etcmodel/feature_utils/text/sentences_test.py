@@ -1,5 +1,3 @@
-"""Tests of `sentences`."""
-
 import json
 import os
 import tempfile

@@ -1,5 +1,3 @@
-"""Tests of `texts`."""
-
 import tensorflow as tf
 
 from etcmodel.feature_utils.text import texts

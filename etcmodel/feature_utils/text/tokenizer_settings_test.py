@@ -1,5 +1,3 @@
-"""Tests of `tokenizer_settings`."""
-
 import json
 import os
 

@@ -1,5 +1,3 @@
-"""Tests of `tokenizers`."""
-
 import json
 import os
 import tempfile

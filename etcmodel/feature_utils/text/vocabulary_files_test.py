@@ -1,5 +1,3 @@
-"""Tests of `vocabulary_files`."""
-
 import tensorflow as tf
 from absl.testing import parameterized
 

@@ -1,5 +1,3 @@
-"""Tests of `word_cuts`."""
-
 import re
 
 import numpy as np

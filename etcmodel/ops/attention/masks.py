@@ -155,7 +155,10 @@ class PairMask(AttentionSpec):
 
 
 def pair_mask(mask, from_global: bool = False):
-    """Converts a mask to a description; `from_global` transposes a tensor."""
+    """Wraps a mask tensor in a `PairMask`; returns other masks unchanged.
+
+    With `from_global`, a tensor is `[batch, global, long]` and is transposed.
+    """
     if mask is None or isinstance(mask, AttentionSpec):
         return mask
     return PairMask(tf.linalg.matrix_transpose(mask) if from_global else mask)

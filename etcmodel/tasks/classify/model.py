@@ -167,7 +167,7 @@ def pool(values: tf.Tensor, is_text: tf.Tensor, kind: str) -> tf.Tensor:
 
 
 class Classify(EtcTaskModel):
-    """Predicts the labels, or the number, of a document."""
+    """Predicts the labels of a document, or a number (regression)."""
 
     OUTPUTS = ("kind", "labels", "label_mean", "label_deviation")
     LOSSES = ("label",)

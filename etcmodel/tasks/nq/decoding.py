@@ -73,8 +73,8 @@ def answer_windows(
 ) -> WindowAnswers:
     """Finds the best answers of each window.
 
-    `logits` are the model's outputs; `words` are the tokens' words in the page,
-    -1 for none, `<int32>[windows, long]`.
+    `logits` are the model's outputs. `words`, `<int32>[windows, long]`, holds
+    the index of each token's word in the page, or -1.
     """
     long = _best_span(
         logits["long_answer_start_logits"],

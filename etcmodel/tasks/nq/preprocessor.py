@@ -147,7 +147,12 @@ class NQPreprocessor(EtcPreprocessor):
         }, {"tokens": tokens}
 
     def layout_spec(self):
-        """Returns the layout; raises a ValueError without tag tokens."""
+        """Returns the layout.
+
+        Raises:
+            ValueError: `include_html_tokens` is set, but the vocabulary has no
+                tag tokens.
+        """
         if self.config.include_html_tokens and not {
             "html_open",
             "html_close",

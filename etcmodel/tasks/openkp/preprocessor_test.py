@@ -207,7 +207,7 @@ class FeaturesTest(RecordsTestCase):
         self.assertLen(written.examples, 1)
 
     def test_labels(self):
-        """Labels the annotation with most phrases, at first occurrences."""
+        """Labels first occurrences of the annotation with the most phrases."""
         labels, counts = self._label(
             (("doug",), ("STAR TREK", "jason isaacs", "Jason", "x y z a b c")),
             *(16, 4),

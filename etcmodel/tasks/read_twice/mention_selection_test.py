@@ -19,7 +19,11 @@ def select(rows, most):
 
 
 def by_rounds(row, most):
-    """Selects in plain Python, in rounds of one mention of each entity."""
+    """Computes the expected selection in plain Python, in rounds.
+
+    Each round selects one mention of each entity. The second round also selects
+    all mentions of unknown entities.
+    """
     rounds = collections.defaultdict(list)
     times = collections.Counter()
     for place, label in enumerate(row):
