@@ -177,6 +177,15 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
                     getattr(alone, name), getattr(part, name), name
                 )
 
+    def test_documents_are_not_divided(self):
+        """A batch stops after the last segment of each document."""
+        long = "It rains in a bigger city. Jan lives here."
+        batch = self._make().batch_of_raw(
+            question=tf.constant(["Who lives?"] * 3),
+            document=tf.constant([long, "it", long]),
+        )
+        self.assertAllEqual([4, 5, 9], batch.stops)
+
     def test_invalid_utf8(self):
         """Offsets are bytes of the sanitized text."""
         processor = self._make()
