@@ -180,7 +180,7 @@ class PreprocessorTest(tf.test.TestCase, parameterized.TestCase):
     def test_documents_are_not_divided(self):
         """A batch stops after the last segment of each document."""
         long = "It rains in a bigger city. Jan lives here."
-        batch = self._make().batch_of_raw(
+        batch = self._make(num_blocks_per_example=4).batch_of_raw(
             question=tf.constant(["Who lives?"] * 3),
             document=tf.constant([long, "it", long]),
         )
