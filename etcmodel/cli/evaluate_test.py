@@ -34,6 +34,7 @@ class EvaluateTest(tasks.CommandTestCase):
         ):
             runner = mock.Mock()
             runner.trainer.global_step.numpy.return_value = 70
+            runner.trainer.model.variables = []
             make_runner.return_value = None, runner
             self.run_mode.return_value = dict(metrics or {})
             return run_cli(

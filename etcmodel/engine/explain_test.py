@@ -38,7 +38,7 @@ def make_trained(task, **sizes):
         )
     task_model = spec.make_model(sizes=sizes)
     return TrainedModel(
-        spec, task_model.build(config), task_model, preprocessor, {}, ""
+        spec, task_model.build(config), task_model, preprocessor, {}, "", config
     )
 
 
