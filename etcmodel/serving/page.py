@@ -15,6 +15,7 @@ FILES = {
     "style.css": "text/css",
     "page.css": "text/css",
     "document.js": "text/javascript",
+    "find.js": "text/javascript",
     "tasks.js": "text/javascript",
     "page.js": "text/javascript",
 }

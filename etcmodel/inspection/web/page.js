@@ -112,7 +112,7 @@
   /** Cuts the blocks of a text into parts: shaded ones, and those between. */
   function makeParagraphs(text, shades) {
     let next = 0;
-    return etcTasks.findBlocks(text).map(({kind, start, end}) => {
+    return etcFind.findBlocks(text).map(({kind, start, end}) => {
       const parts = [];
       let position = start;
       const add = (to, more) => {
