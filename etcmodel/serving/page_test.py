@@ -298,6 +298,68 @@ def _select_sentences(record):
     }
 
 
+class MarksTest(BrowserTestCase):
+    """Tests which places of a text are marked, by the page's functions."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        stub = pages.StubModel("select", _select_sentences)
+        served = pages.serving(stub, {})
+        cls.browser.get(cls.enterClassContext(served))
+
+    def _run(self, code, *values):
+        """Returns the value of an expression over `values`."""
+        return self.browser.execute_script(
+            f"const values = arguments; return {code};", *values
+        )
+
+    def _marked(self, task, text, prediction):
+        """Returns the marked pieces of a text."""
+        return self._run(
+            "etcTasks.TASKS[values[0]].show(values[1], values[2])"
+            ".marks.map(({start, end}) => values[1].slice(start, end))",
+            task,
+            text,
+            prediction,
+        )
+
+    def test_words_and_scripts_without_spaces(self):
+        for text, phrase, starts in (
+            ("Art is a part of art.", "art", [0, 17]),
+            # Chinese, Japanese and Thai have no spaces between words.
+            ("東京は日本の首都です。", "日本", [3]),
+            ("カタカナのカナ", "カナ", [2, 5]),
+            ("ประเทศไทยสวย", "ไทย", [6]),
+            ("\U00020bb7x日", "x", [2]),
+            # Letters outside the basic plane are letters: a whole word is left.
+            ("\U0001d400a a", "a", [4]),
+            # A mark belongs to its letter.
+            ("e\u0301 e", "e", [3]),
+            # Particles are joined to words.
+            ("나는 서울에 산다", "서울", [3]),
+            ("서울에 서울", "서울", [4]),
+            ("גר בירושלים", "ירושלים", [4]),
+            ("سكن والقاهرة", "القاهرة", [5]),
+        ):
+            found = self._run(
+                "etcFind.findOccurrences(...values)", text, phrase
+            )
+            self.assertEqual(starts, [x["start"] for x in found], text)
+
+    def test_candidates_of_which_only_a_part_of_a_word_is_there(self):
+        candidates = ["art", "서울"]
+        for index, expected in ((0, []), (1, ["서울"])):
+            prediction = {
+                "candidates": candidates,
+                "candidate_probabilities": [0.5, 0.5],
+                "answer": candidates[index],
+                "answer_index": index,
+            }
+            marked = self._marked("wikihop", "A part. 서울에", prediction)
+            self.assertEqual(expected, marked)
+
+
 class PageTest(BrowserTestCase):
     """Tests the page without a model: a function gives the answers."""
 

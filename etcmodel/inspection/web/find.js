@@ -72,31 +72,52 @@ const etcFind = (() => {
     return found;
   }
 
-  function isWordCharacter(character) {
-    return character !== undefined && /[\p{L}\p{N}]/u.test(character);
+  const IS_WORD = /^[\p{L}\p{M}\p{N}]/u;
+  const IS_MARK = /^\p{M}/u;
+  // Characters of scripts that put no spaces between words.
+  const IS_UNSPACED = new RegExp(
+    "^[" +
+      ["Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"]
+        .map((script) => `\\p{Script_Extensions=${script}}`)
+        .join("") +
+      "]",
+    "u"
+  );
+
+  /** Whether a place of a text is between characters of one word. */
+  function isInWord(text, place) {
+    const [before] = Array.from(text.slice(Math.max(0, place - 2), place))
+      .slice(-1);
+    const [after] = Array.from(text.slice(place, place + 2));
+    if (!IS_WORD.test(before || "") || !IS_WORD.test(after || "")) {
+      return false;
+    }
+    const isUnspaced = IS_UNSPACED.test(before) || IS_UNSPACED.test(after);
+    return IS_MARK.test(after) || !isUnspaced;
   }
 
-  /** Finds whole words of a text, ignoring case: [{start, end}]. */
-  function findOccurrences(text, phrase, from, to) {
+  /**
+   * Finds a phrase in a text, ignoring case: [{start, end}].
+   *
+   * Returns the places of whole words. Without any, and unless `isWhole`,
+   * returns the places within words: some languages join particles to words.
+   */
+  function findOccurrences(text, phrase, isWhole) {
     const places = [];
     // Case may change the number of characters, so that places would be wrong.
     const lower = text.toLowerCase();
     const hasSameSize = lower.length === text.length;
     const sought = hasSameSize ? phrase.toLowerCase() : phrase;
     const within = hasSameSize ? lower : text;
-    const last = to === undefined ? text.length : to;
-    let start = sought ? within.indexOf(sought, from || 0) : -1;
-    while (start >= 0 && start + sought.length <= last) {
-      const end = start + sought.length;
-      const cuts =
-        (isWordCharacter(text[start - 1]) && isWordCharacter(text[start])) ||
-        (isWordCharacter(text[end]) && isWordCharacter(text[end - 1]));
-      if (!cuts) {
-        places.push({start, end});
-      }
+    let start = sought ? within.indexOf(sought) : -1;
+    while (start >= 0) {
+      places.push({start, end: start + sought.length});
       start = within.indexOf(sought, start + 1);
     }
-    return places;
+    const whole = places.filter(
+      ({start: from, end}) => !isInWord(text, from) && !isInWord(text, end)
+    );
+    return whole.length || isWhole ? whole : places;
   }
 
   /** Finds a phrase of words, whatever the spaces and punctuation around. */

@@ -23,6 +23,10 @@ const etcTasks = (() => {
   } = etcFind;
   const MOST_CHOICES = 4;
   const NO_ANSWER = "No answer";
+  // Scripts whose languages write particles as words of their own. A candidate
+  // need not occur, so a part of a longer word would be another word.
+  const JOINS_NOTHING =
+    /[\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}]/u;
 
   function marksOf(places, kind) {
     return places.filter(Boolean).map((place) => ({...place, kind}));
@@ -215,7 +219,8 @@ const etcTasks = (() => {
     const order = candidates.map((_, i) => i).filter((i) => candidates[i]);
     order.sort((x, y) => values[y] - values[x]);
     const items = order.map((i) => {
-      const places = findOccurrences(text, candidates[i]);
+      const isWhole = JOINS_NOTHING.test(candidates[i]);
+      const places = findOccurrences(text, candidates[i], isWhole);
       const number = places.length;
       return {
         label: candidates[i],
