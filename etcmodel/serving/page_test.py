@@ -12,7 +12,10 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils.text import plain_documents
+from etcmodel.pipeline.spec import load
 from etcmodel.serving import page
+from etcmodel.tasks import registry
 from testing import pages
 
 _TEXT = (
@@ -346,6 +349,37 @@ class MarksTest(BrowserTestCase):
                 "etcFind.findOccurrences(...values)", text, phrase
             )
             self.assertEqual(starts, [x["start"] for x in found], text)
+
+    @parameterized.parameters(
+        "Il dit «\u00a0mot\u00a0» hier. Paris est belle.",
+        "  # Jan\nHe: (x).\n\n\u3000 ## Eva\n # N\n\n"
+        "\u3000日本 \u3000x \u3000\u3000 y\n#",
+        "\u2003a\n# \n\u2003b \u2003\n\n#\u2003c\n# d\ne <P> e\u0301</P>.",
+        "# Jan",
+    )
+    def test_words_are_those_of_the_model(self, text):
+        titles, paragraphs = plain_documents.split_paragraphs([text])
+        found = self._run("etcFind.findBlocks(...values)", text)
+        shown = {"title": [], "text": []}
+        for block in found:
+            shown[block["kind"]].append(text[block["start"] : block["end"]])
+        self.assertEqual(
+            [x for x in paragraphs.values.numpy() if x],
+            [x.encode() for x in shown["text"]],
+        )
+        self.assertEqual(
+            b" ".join(titles.values.numpy()).split(),
+            " ".join(shown["title"]).encode().split(),
+        )
+        nq = load(registry.get("nq").preprocessor)
+        inputs, _ = nq.of_text("", tf.constant([text]))
+        tokens = [x.decode() for x in inputs["tokens"].numpy()[0]]
+        places = self._run("etcFind.findTokens(...values)", text, tokens)
+        for token, place in zip(tokens, places, strict=True):
+            is_tag = token in ("<P>", "</P>")
+            expected = None if is_tag else token.strip() or None
+            got = place and text[place["start"] : place["end"]]
+            self.assertEqual(expected, got)
 
     def test_candidates_of_which_only_a_part_of_a_word_is_there(self):
         candidates = ["art", "서울"]

@@ -4,9 +4,9 @@
 
 const etcFind = (() => {
   /**
-   * Returns the paragraphs of a text: {kind, line, start, end}, as the model's.
+   * Returns the paragraphs of a text: {kind, start, end}, as the model's.
    *
-   * `line` is where the line of a title begins, before its number signs.
+   * White space before a title counts only within a paragraph of text.
    */
   function findBlocks(text) {
     const blocks = [];
@@ -20,20 +20,20 @@ const etcFind = (() => {
     };
     let position = 0;
     for (const line of text.split("\n")) {
-      const marker = /^#{1,6}[ \t]+/.exec(line);
+      const indent = start < 0 ? line.length - line.trimStart().length : 0;
+      const marker = /^(#{1,6}[ \t]\s*)\S/.exec(line.slice(indent));
       if (!line.trim()) {
         close();
       } else if (marker) {
         close();
         blocks.push({
           kind: "title",
-          line: position,
-          start: position + marker[0].length,
+          start: position + indent + marker[1].length,
           end: position + line.trimEnd().length,
         });
       } else {
         if (start < 0) {
-          start = position + line.length - line.trimStart().length;
+          start = position + indent;
         }
         end = position + line.trimEnd().length;
       }
@@ -172,29 +172,37 @@ const etcFind = (() => {
     return places.map((place) => found.get(place));
   }
 
-  /** Finds the words that nq's positions count; null for tags. */
+  /**
+   * Finds the words that nq's positions count; null for tags.
+   *
+   * A word is found without the white space that the model leaves at it. One
+   * that is not there does not move the places of those after it.
+   */
   function findTokens(text, tokens) {
-    const titles = findBlocks(text).filter((x) => x.kind === "title");
-    let title = 0;
+    const blocks = findBlocks(text).filter((x) => x.kind === "text");
+    let block = 0;
     let cursor = 0;
     return tokens.map((token) => {
-      for (;;) {
-        while (cursor < text.length && !text[cursor].trim()) {
-          cursor += 1;
-        }
-        while (title < titles.length && titles[title].end <= cursor) {
-          title += 1;
-        }
-        if (title === titles.length || cursor !== titles[title].line) {
-          break;
-        }
-        cursor = titles[title].end;
-      }
-      if (!token || !text.startsWith(token, cursor)) {
+      const word = token.trim();
+      if (!word || word === "<P>" || word === "</P>" || !blocks.length) {
         return null;
       }
-      cursor += token.length;
-      return {start: cursor - token.length, end: cursor};
+      const {start: first, end: last} = blocks[block];
+      cursor = Math.max(cursor, first);
+      let start = text.slice(cursor, last).indexOf(word);
+      if (start >= 0) {
+        start += cursor;
+      } else if (
+        block + 1 < blocks.length &&
+        text.startsWith(word, blocks[block + 1].start)
+      ) {
+        block += 1;
+        ({start} = blocks[block]);
+      } else {
+        return null;
+      }
+      cursor = start + word.length;
+      return {start, end: cursor};
     });
   }
 
