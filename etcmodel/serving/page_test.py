@@ -381,6 +381,17 @@ class MarksTest(BrowserTestCase):
             got = place and text[place["start"] : place["end"]]
             self.assertEqual(expected, got)
 
+    def test_keyphrases_with_combining_marks(self):
+        for text, phrase, expected in (
+            ("मेरा नाम की, और का है", "की", ["की"]),
+            ("Caf\u00e9s. (Cafe\u0301) cafe", "cafe\u0301", ["Cafe\u0301"]),
+            ("Caf\u00e9 x", "cafe\u0301", ["Caf\u00e9"]),
+        ):
+            prediction = {"keyphrases": [phrase], "keyphrase_scores": [0.5]}
+            self.assertEqual(
+                expected, self._marked("openkp", text, prediction), text
+            )
+
     def test_candidates_of_which_only_a_part_of_a_word_is_there(self):
         candidates = ["art", "서울"]
         for index, expected in ((0, []), (1, ["서울"])):

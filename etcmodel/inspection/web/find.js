@@ -134,14 +134,14 @@ const etcFind = (() => {
   }
 
   function normalize(word) {
-    const inner = word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "");
-    return (inner || word).toLowerCase();
+    const inner = word.replace(/^[^\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+$/gu, "");
+    return (inner || word).toLowerCase().normalize("NFC");
   }
 
   function findWords(text) {
     return Array.from(text.matchAll(/\S+/g), (match) => {
       const [word] = match;
-      const inner = /[\p{L}\p{N}](.*[\p{L}\p{N}])?/u.exec(word);
+      const inner = /[\p{L}\p{M}\p{N}](.*[\p{L}\p{M}\p{N}])?/u.exec(word);
       const innerStart = match.index + (inner ? inner.index : 0);
       return {
         normal: normalize(word),
