@@ -81,9 +81,16 @@
     at("ask").disabled = false;
   }
 
+  /** Returns an input's text; control characters, as of PDFs, are spaces. */
+  function textOf(name) {
+    return at(name)
+      .value.replace(/\r\n?/g, "\n")
+      .replace(/[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85]/g, " ");
+  }
+
   async function ask() {
     const inputs = Object.fromEntries(
-      model.inputs.map((name) => [name, at(name).value.replace(/\r\n?/g, "\n")])
+      model.inputs.map((name) => [name, textOf(name)])
     );
     showProblem("");
     if (!inputs.text.trim()) {
