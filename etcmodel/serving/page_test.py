@@ -387,6 +387,17 @@ class PageTest(BrowserTestCase):
         self.assertEqual([expected], [x["text"] for x in requests])
         self.assertEqual(["Three  x.", "Four   x."], self.texts("mark"))
 
+    def test_enter_that_ends_a_composition_does_not_ask(self):
+        self._open(query="Who?", text="One x.")
+        for event in ("isComposing: true", "keyCode: 229"):
+            asked = self.browser.execute_script(
+                "const event = new KeyboardEvent('keydown', {key: 'Enter', "
+                f"bubbles: true, cancelable: true, {event}}});"
+                "document.getElementById('query').dispatchEvent(event);"
+                "return event.defaultPrevented;"
+            )
+            self.assertFalse(asked, event)
+
     def test_narrow_window(self):
         self.addCleanup(self.browser.execute_cdp_cmd, _CLEAR, {})
         self.browser.execute_cdp_cmd(

@@ -236,6 +236,10 @@
     guard(ask)();
   });
   at("form").addEventListener("keydown", (event) => {
+    // This key press belongs to an input method; old browsers only give 229.
+    if (event.isComposing || event.keyCode === 229) {
+      return;
+    }
     const isAsked = event.ctrlKey || event.metaKey || event.target.id === "query";
     if (event.key === "Enter" && isAsked && !event.shiftKey) {
       event.preventDefault();
