@@ -12,7 +12,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from etcmodel.errors import UserError
+from etcmodel.pipeline.spec import load
 from etcmodel.serving import page
+from etcmodel.tasks import registry
 from testing import pages
 
 _TEXT = (
@@ -397,6 +399,35 @@ class PageTest(BrowserTestCase):
                 "return event.defaultPrevented;"
             )
             self.assertFalse(asked, event)
+
+    def test_asks_for_what_is_missing(self):
+        def focused():
+            return self.browser.switch_to.active_element.get_attribute("id")
+
+        answer = {"answer": "b", "answer_index": 0, "candidates": ["b"]}
+        answer["candidate_probabilities"] = [1.0]
+        model = pages.StubModel("wikihop", lambda record: answer)
+        self.open_page(model, {"query": " ", "text": "b", "candidates": "\n "})
+        self.at("ask").click()
+        self.wait(lambda: self.problem() == "Write a question.")
+        self.assertEqual("query", focused())
+        self.fill(query="Who?")
+        self.at("ask").click()
+        self.wait(lambda: self.problem() == "Give at least one candidate.")
+        self.assertEqual("candidates", focused())
+        self.fill(candidates="b")
+        self.ask()
+        self.assertEqual("", self.problem())
+        # The page and `predict` need questions for the same tasks.
+        for name, spec in registry.tasks().items():
+            if not spec.has_answers:
+                continue
+            preprocessor = load(spec.preprocessor)
+            if "query" in preprocessor.TEXT_REQUEST:
+                is_optional = self.browser.execute_script(
+                    "return etcTasks.TASKS[arguments[0]].isQueryOptional", name
+                )
+                self.assertEqual(preprocessor.NEEDS_QUERY, not is_optional)
 
     def test_narrow_window(self):
         self.addCleanup(self.browser.execute_cdp_cmd, _CLEAR, {})

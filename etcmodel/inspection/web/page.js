@@ -98,6 +98,17 @@
       at("text").focus();
       return;
     }
+    const {isQueryOptional} = etcTasks.TASKS[model.task];
+    for (const [name, message] of [
+      ["query", isQueryOptional ? "" : "Write a question."],
+      ["candidates", "Give at least one candidate."],
+    ]) {
+      if (message && inputs[name] !== undefined && !inputs[name].trim()) {
+        showProblem(message);
+        at(name).focus();
+        return;
+      }
+    }
     at("status").textContent = "Reading …";
     at("ask").disabled = true;
     const begin = performance.now();

@@ -385,6 +385,7 @@ const etcTasks = (() => {
     classify: {
       about: "Classifies documents",
       query: "Question or labels (may be empty)",
+      isQueryOptional: true,
       verb: "Classify",
       show: classify,
     },
@@ -416,6 +417,7 @@ const etcTasks = (() => {
     select: {
       about: "Selects sentences of a document",
       query: "Query (may be empty)",
+      isQueryOptional: true,
       verb: "Select",
       show: select,
     },
