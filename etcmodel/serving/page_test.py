@@ -400,6 +400,24 @@ class PageTest(BrowserTestCase):
             )
             self.assertFalse(asked, event)
 
+    def test_right_to_left(self):
+        self._open(query="מי?", text="# כותרת\nגר x.\n\nOne x.")
+        self.ask()
+        for selector, expected in (
+            ("#query", ["rtl"]),
+            ("#text", ["rtl"]),
+            (".etc-title, .etc-paragraph", ["rtl", "rtl", "ltr"]),
+            (".etc-bar-label", ["rtl", "ltr"]),
+        ):
+            found = [
+                (x.value_of_css_property("direction"))
+                for x in self.all(selector)
+            ]
+            self.assertEqual(expected, found, selector)
+        self.assertEqual("auto", self.at("answer").get_attribute("dir"))
+        (label, _) = self.all(".etc-bar-label")
+        self.assertEqual("start", label.value_of_css_property("text-align"))
+
     def test_asks_for_what_is_missing(self):
         def focused():
             return self.browser.switch_to.active_element.get_attribute("id")

@@ -186,6 +186,7 @@ const etcDocument = (() => {
         const isTitle = paragraph.kind === "title";
         const block = element(isTitle ? "h3" : "p", {
           class: isTitle ? "etc-title" : "etc-paragraph",
+          dir: "auto",
         });
         this.container.append(
           ...(paragraph.aside ? [paragraph.aside, block] : [block])
@@ -340,7 +341,7 @@ const etcDocument = (() => {
           "aria-pressed": onSelect ? String(index === selected) : null,
           title: hint,
         },
-        element("span", {class: "etc-bar-label"}, label),
+        element("span", {class: "etc-bar-label", dir: "auto"}, label),
         element("span", {class: "etc-bar-value"}, text || percent(value)),
         element("span", {class: "etc-bar-track", "aria-hidden": "true"}, fill)
       );
