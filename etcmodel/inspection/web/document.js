@@ -175,6 +175,17 @@ const etcDocument = (() => {
       return this._elements[index];
     }
 
+    /** Moves the focus to a part, without scrolling, once it is in the page. */
+    async focus(index) {
+      if (!this._elements[index]) {
+        await this.whenBuilt;
+      }
+      if (this._elements[index]) {
+        this._move(index);
+        this._elements[index].focus({preventScroll: true});
+      }
+    }
+
     /** Stops building; for a document that is replaced. */
     close() {
       this._isClosed = true;
