@@ -156,6 +156,26 @@ class BrowserTest(unittest.TestCase):
             self.text_of("#bars"), r"^jan\s50 %\sSegment 2\s50 %\sSegment 1\s6"
         )
 
+    def test_focus_follows_a_choice_in_the_list(self):
+        self.open(attention_maps.make_map())
+        # The first bar is a token of the text, the second a global token.
+        for index, expected in ((0, "<b> "), (1, "query 0")):
+            self.click("#bars button", index)
+            focused = self.browser.switch_to.active_element
+            self.assertEqual(expected, focused.get_property("textContent"))
+            self.assertEqual("true", focused.get_attribute("aria-pressed"))
+            self.assertEqual("0", focused.get_attribute("tabindex"))
+            pressed = self.browser.find_elements(
+                "css selector", "#document [aria-pressed=true]"
+            )
+            self.assertEqual([focused], pressed)
+            self.click(".etc-part", 2)
+        self.open(attention_maps.make_segments_map())
+        self.click("#memory-bars button", 1)
+        self.assertEqual(
+            "Who reads “Brno”", self.browser.switch_to.active_element.text
+        )
+
     def test_in_a_notebook(self):
         self.open(attention_maps.make_map(), as_frame=True)
         self.assertEqual("Whom “jan” reads", self.text_of("#chosen"))

@@ -15,6 +15,7 @@ FILES = {
     "style.css": "text/css",
     "page.css": "text/css",
     "document.js": "text/javascript",
+    "find.js": "text/javascript",
     "tasks.js": "text/javascript",
     "page.js": "text/javascript",
 }
@@ -85,7 +86,7 @@ def to_text(content: bytes, kind: str) -> str:
     r"""Converts a document to text for the signature `text`.
 
     Example: `b"<h2>Jan</h2><p>Jan <b>paints</b>."` with the kind "text/html"
-    becomes "## Jan\n\nJan paints.".
+    becomes "## Jan\n\nJan paints.". Rows of Markdown tables stay as they are.
 
     Args:
         content: the document.
@@ -102,7 +103,9 @@ def to_text(content: bytes, kind: str) -> str:
     if kind == "text/markdown":
         import markdown_it
 
-        reader = markdown_it.MarkdownIt("commonmark").enable("table")
+        # Without tables: each row gets as many cells as the header has, so
+        # that a small document can take seconds.
+        reader = markdown_it.MarkdownIt("commonmark")
         return _html_to_text(reader.render(_decode(content)).encode())
     if kind == "text/plain":
         return _decode(content).replace("\r\n", "\n").replace("\r", "\n")

@@ -175,6 +175,17 @@ const etcDocument = (() => {
       return this._elements[index];
     }
 
+    /** Moves the focus to a part, without scrolling, once it is in the page. */
+    async focus(index) {
+      if (!this._elements[index]) {
+        await this.whenBuilt;
+      }
+      if (this._elements[index]) {
+        this._move(index);
+        this._elements[index].focus({preventScroll: true});
+      }
+    }
+
     /** Stops building; for a document that is replaced. */
     close() {
       this._isClosed = true;
@@ -186,6 +197,7 @@ const etcDocument = (() => {
         const isTitle = paragraph.kind === "title";
         const block = element(isTitle ? "h3" : "p", {
           class: isTitle ? "etc-title" : "etc-paragraph",
+          dir: "auto",
         });
         this.container.append(
           ...(paragraph.aside ? [paragraph.aside, block] : [block])
@@ -340,7 +352,7 @@ const etcDocument = (() => {
           "aria-pressed": onSelect ? String(index === selected) : null,
           title: hint,
         },
-        element("span", {class: "etc-bar-label"}, label),
+        element("span", {class: "etc-bar-label", dir: "auto"}, label),
         element("span", {class: "etc-bar-value"}, text || percent(value)),
         element("span", {class: "etc-bar-track", "aria-hidden": "true"}, fill)
       );

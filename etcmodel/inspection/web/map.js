@@ -279,11 +279,16 @@
       ];
       const other = this.chips[node + step];
       if (step && other) {
-        this.chips[node].tabIndex = -1;
-        other.tabIndex = 0;
-        other.focus();
+        this.focusChip(node + step);
         event.preventDefault();
       }
+    }
+
+    focusChip(node, options) {
+      this.chips.forEach((chip, other) => {
+        chip.tabIndex = other === node ? 0 : -1;
+      });
+      this.chips[node].focus(options);
     }
 
     showCuts() {
@@ -378,6 +383,7 @@
       const linked = this.linked.get(this.chosen) || new Map();
       const mark = (made, node) => {
         made.classList.toggle("map-chosen", node === this.chosen);
+        made.setAttribute("aria-pressed", String(node === this.chosen));
         made.classList.toggle("map-linked", linked.has(node));
       };
       this.nodes.forEach((node, i) => {
@@ -474,10 +480,16 @@
           true;
       }
       this.choose(node);
+      // The bar that had the focus is about to be replaced.
       if (node < numGlobal) {
+        this.focusChip(node, {preventScroll: true});
         this.chips[node].scrollIntoView({block: "center"});
       } else if (this.partOf.has(node)) {
-        this.view.reveal(this.view.parts[this.partOf.get(node)].start);
+        const part = this.partOf.get(node);
+        this.view.focus(part);
+        this.view.reveal(this.view.parts[part].start);
+      } else {
+        byId("chosen").focus();
       }
     }
   }

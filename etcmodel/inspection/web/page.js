@@ -81,15 +81,33 @@
     at("ask").disabled = false;
   }
 
+  /** Returns an input's text; control characters, as of PDFs, are spaces. */
+  function textOf(name) {
+    return at(name)
+      .value.replace(/\r\n?/g, "\n")
+      .replace(/[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85]/g, " ");
+  }
+
   async function ask() {
     const inputs = Object.fromEntries(
-      model.inputs.map((name) => [name, at(name).value.replace(/\r\n?/g, "\n")])
+      model.inputs.map((name) => [name, textOf(name)])
     );
     showProblem("");
     if (!inputs.text.trim()) {
       showProblem("The document is empty. Paste a text, or open a file.");
       at("text").focus();
       return;
+    }
+    const {isQueryOptional} = etcTasks.TASKS[model.task];
+    for (const [name, message] of [
+      ["query", isQueryOptional ? "" : "Write a question."],
+      ["candidates", "Give at least one candidate."],
+    ]) {
+      if (message && inputs[name] !== undefined && !inputs[name].trim()) {
+        showProblem(message);
+        at(name).focus();
+        return;
+      }
     }
     at("status").textContent = "Reading …";
     at("ask").disabled = true;
@@ -112,7 +130,7 @@
   /** Cuts the blocks of a text into parts: shaded ones, and those between. */
   function makeParagraphs(text, shades) {
     let next = 0;
-    return etcTasks.findBlocks(text).map(({kind, start, end}) => {
+    return etcFind.findBlocks(text).map(({kind, start, end}) => {
       const parts = [];
       let position = start;
       const add = (to, more) => {
@@ -229,6 +247,10 @@
     guard(ask)();
   });
   at("form").addEventListener("keydown", (event) => {
+    // This key press belongs to an input method; old browsers only give 229.
+    if (event.isComposing || event.keyCode === 229) {
+      return;
+    }
     const isAsked = event.ctrlKey || event.metaKey || event.target.id === "query";
     if (event.key === "Enter" && isAsked && !event.shiftKey) {
       event.preventDefault();

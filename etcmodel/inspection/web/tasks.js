@@ -13,156 +13,20 @@
 
 const etcTasks = (() => {
   const {percent} = etcDocument;
+  const {
+    findInOrder,
+    findOccurrences,
+    findPhrase,
+    findTokens,
+    findWords,
+    fromBytes,
+  } = etcFind;
   const MOST_CHOICES = 4;
   const NO_ANSWER = "No answer";
-
-  /**
-   * Returns the paragraphs of a text: {kind, line, start, end}, as the model's.
-   *
-   * `line` is where the line of a title begins, before its number signs.
-   */
-  function findBlocks(text) {
-    const blocks = [];
-    let start = -1;
-    let end = -1;
-    const close = () => {
-      if (start >= 0) {
-        blocks.push({kind: "text", start, end});
-      }
-      start = -1;
-    };
-    let position = 0;
-    for (const line of text.split("\n")) {
-      const marker = /^#{1,6}[ \t]+/.exec(line);
-      if (!line.trim()) {
-        close();
-      } else if (marker) {
-        close();
-        blocks.push({
-          kind: "title",
-          line: position,
-          start: position + marker[0].length,
-          end: position + line.trimEnd().length,
-        });
-      } else {
-        if (start < 0) {
-          start = position + line.length - line.trimStart().length;
-        }
-        end = position + line.trimEnd().length;
-      }
-      position += line.length + 1;
-    }
-    close();
-    return blocks;
-  }
-
-  /**
-   * Finds pieces that follow each other in a text: [{start, end}].
-   *
-   * Titles are left out. A piece that is not there is null; the next ones are
-   * looked for where it would be.
-   */
-  function findInOrder(text, pieces) {
-    const blocks = findBlocks(text).filter((x) => x.kind === "text");
-    const found = [];
-    let block = 0;
-    let cursor = 0;
-    for (const piece of pieces) {
-      const sought = piece.trim();
-      let place = null;
-      for (let i = block; sought && i < blocks.length && !place; i++) {
-        const from = Math.max(cursor, blocks[i].start);
-        const paragraph = text.slice(from, blocks[i].end);
-        const start = paragraph.indexOf(sought);
-        if (start >= 0) {
-          place = {start: from + start, end: from + start + sought.length};
-          block = i;
-          cursor = place.end;
-        }
-      }
-      found.push(place);
-    }
-    return found;
-  }
-
-  function isWordCharacter(character) {
-    return character !== undefined && /[\p{L}\p{N}]/u.test(character);
-  }
-
-  /** Finds whole words of a text, ignoring case: [{start, end}]. */
-  function findOccurrences(text, phrase, from, to) {
-    const places = [];
-    // Case may change the number of characters, so that places would be wrong.
-    const lower = text.toLowerCase();
-    const hasSameSize = lower.length === text.length;
-    const sought = hasSameSize ? phrase.toLowerCase() : phrase;
-    const within = hasSameSize ? lower : text;
-    const last = to === undefined ? text.length : to;
-    let start = sought ? within.indexOf(sought, from || 0) : -1;
-    while (start >= 0 && start + sought.length <= last) {
-      const end = start + sought.length;
-      const cuts =
-        (isWordCharacter(text[start - 1]) && isWordCharacter(text[start])) ||
-        (isWordCharacter(text[end]) && isWordCharacter(text[end - 1]));
-      if (!cuts) {
-        places.push({start, end});
-      }
-      start = within.indexOf(sought, start + 1);
-    }
-    return places;
-  }
-
-  /** Finds a phrase of words, whatever the spaces and punctuation around. */
-  function findPhrase(words, phrase) {
-    const sought = phrase.split(/\s+/).filter(Boolean).map(normalize);
-    const places = [];
-    for (let i = 0; i + sought.length <= words.length; i++) {
-      if (sought.every((x, j) => words[i + j].normal === x)) {
-        const last = words[i + sought.length - 1];
-        places.push({start: words[i].innerStart, end: last.innerEnd});
-      }
-    }
-    return sought.length ? places : [];
-  }
-
-  function normalize(word) {
-    const inner = word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "");
-    return (inner || word).toLowerCase();
-  }
-
-  function findWords(text) {
-    return Array.from(text.matchAll(/\S+/g), (match) => {
-      const [word] = match;
-      const inner = /[\p{L}\p{N}](.*[\p{L}\p{N}])?/u.exec(word);
-      const innerStart = match.index + (inner ? inner.index : 0);
-      return {
-        normal: normalize(word),
-        innerStart,
-        innerEnd: innerStart + (inner ? inner[0].length : word.length),
-      };
-    });
-  }
-
-  /** Returns the position in a text of each position in its UTF-8 bytes. */
-  function fromBytes(text, places) {
-    const sorted = [...new Set(places)].sort((x, y) => x - y);
-    const found = new Map();
-    let bytes = 0;
-    let position = 0;
-    let next = 0;
-    for (const character of text) {
-      while (next < sorted.length && sorted[next] <= bytes) {
-        found.set(sorted[next++], position);
-      }
-      const code = character.codePointAt(0);
-      bytes += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-      position += character.length;
-    }
-    while (next < sorted.length) {
-      found.set(sorted[next++], position);
-    }
-    return places.map((place) => found.get(place));
-  }
+  // Scripts whose languages write particles as words of their own. A candidate
+  // need not occur, so a part of a longer word would be another word.
+  const JOINS_NOTHING =
+    /[\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}]/u;
 
   function marksOf(places, kind) {
     return places.filter(Boolean).map((place) => ({...place, kind}));
@@ -355,7 +219,8 @@ const etcTasks = (() => {
     const order = candidates.map((_, i) => i).filter((i) => candidates[i]);
     order.sort((x, y) => values[y] - values[x]);
     const items = order.map((i) => {
-      const places = findOccurrences(text, candidates[i]);
+      const isWhole = JOINS_NOTHING.test(candidates[i]);
+      const places = findOccurrences(text, candidates[i], isWhole);
       const number = places.length;
       return {
         label: candidates[i],
@@ -379,32 +244,6 @@ const etcTasks = (() => {
       shades: [],
       choices: [{title: "Candidates", selected, items}],
     };
-  }
-
-  /** Finds the words that nq's positions count; null for tags. */
-  function findTokens(text, tokens) {
-    const titles = findBlocks(text).filter((x) => x.kind === "title");
-    let title = 0;
-    let cursor = 0;
-    return tokens.map((token) => {
-      for (;;) {
-        while (cursor < text.length && !text[cursor].trim()) {
-          cursor += 1;
-        }
-        while (title < titles.length && titles[title].end <= cursor) {
-          title += 1;
-        }
-        if (title === titles.length || cursor !== titles[title].line) {
-          break;
-        }
-        cursor = titles[title].end;
-      }
-      if (!token || !text.startsWith(token, cursor)) {
-        return null;
-      }
-      cursor += token.length;
-      return {start: cursor - token.length, end: cursor};
-    });
   }
 
   function nq(text, prediction) {
@@ -546,6 +385,7 @@ const etcTasks = (() => {
     classify: {
       about: "Classifies documents",
       query: "Question or labels (may be empty)",
+      isQueryOptional: true,
       verb: "Classify",
       show: classify,
     },
@@ -577,6 +417,7 @@ const etcTasks = (() => {
     select: {
       about: "Selects sentences of a document",
       query: "Query (may be empty)",
+      isQueryOptional: true,
       verb: "Select",
       show: select,
     },
@@ -587,5 +428,5 @@ const etcTasks = (() => {
     },
   };
 
-  return {TASKS, findBlocks};
+  return {TASKS};
 })();
