@@ -25,6 +25,10 @@ class QueueFullError(Exception):
     """Refuses a request, because too many records already wait."""
 
 
+class ClosedError(Exception):
+    """Refuses a request, because the batcher is closed."""
+
+
 class Axes(NamedTuple):
     """Names of the axes of a model's inputs and outputs.
 
@@ -85,7 +89,7 @@ class Batcher:
         self._max_waiting = max_waiting
         self._waiting: collections.deque[_Waiting] = collections.deque()
         self._changed = asyncio.Condition()
-        self._is_busy = False
+        self._is_busy = self._is_closed = False
         # One thread is enough: TensorFlow uses all cores for one batch.
         self._thread = futures.ThreadPoolExecutor(1)
         self._worker = asyncio.create_task(self._work())
@@ -96,6 +100,7 @@ class Batcher:
             await self._changed.wait_for(
                 lambda: not self._waiting and not self._is_busy
             )
+        self._is_closed = True
         self._worker.cancel()
         self._thread.shutdown()
 
@@ -105,10 +110,15 @@ class Batcher:
         Raises:
             UserError: two inputs share an axis, but differ in its size.
             QueueFullError: too many records wait.
+            ClosedError: the batcher is closed.
             Exception: `answer` raised it for this request.
         """
         if self._axes:
             check_sizes(inputs, self._axes.inputs)
+        if self._is_closed:
+            raise ClosedError(
+                "This version of the model is unloaded. Try again."
+            )
         waiting = sum(x.num_records for x in self._waiting)
         if waiting and waiting + _num_records(inputs) > self._max_waiting:
             raise QueueFullError(f"{waiting} records wait for answers.")

@@ -185,6 +185,17 @@ class BatcherTest(tf.test.TestCase):
 
         self.assertLen(asyncio.run(run()), 3)
 
+    def test_a_closed_batcher_refuses(self):
+        async def run():
+            batcher = batching.Batcher(
+                Model(), AXES, max_batch_size=1, timeout=0, max_waiting=2
+            )
+            await batcher.close()
+            with self.assertRaisesRegex(batching.ClosedError, "unloaded"):
+                await asyncio.wait_for(batcher.submit(texts(["a"])), 5)
+
+        asyncio.run(run())
+
 
 class JoinTest(tf.test.TestCase):
     def test_padding(self):

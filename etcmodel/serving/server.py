@@ -170,10 +170,14 @@ def make_app(
         """Answers records: `{"instances": [...]}` or `{"inputs": {...}}`."""
         start = time.monotonic()
         try:
-            model = find(model_name, version)
+            find(model_name, version)
             body = await _read(
                 request, settings.max_body_bytes, settings.body_timeout
             )
+            # A new version may have replaced the old one while the body
+            # arrived. `LoadedModel.predict` counts the request before its first
+            # await, so this version stays until it has answered.
+            model = find(model_name, version)
             answer = await _predict(model, body, settings)
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
@@ -369,7 +373,7 @@ async def _predict(
         return await model.predict(body, check)
     except UserError as error:
         raise _HttpError(400, str(error)) from error
-    except batching.QueueFullError as error:
+    except (batching.QueueFullError, batching.ClosedError) as error:
         raise _HttpError(503, str(error)) from error
     except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
         message = " ".join(without_stack(error.message))

@@ -339,6 +339,33 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual({(200, 2), (200, 20)}, {*codes})
         self.assertEqual(sorted(codes), codes)
 
+    def test_a_version_is_replaced_while_a_body_arrives(self):
+        """The request is answered by the new version."""
+        directory = os.path.join(self.get_temp_dir(), "replaced")
+        served_models.write_model(os.path.join(directory, "1"))
+        body = json.dumps(ask("ab")).encode()
+        head = (
+            f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        with serving(directory, watch_interval=0.1) as send:
+            address = ("127.0.0.1", send.port)
+            with socket.create_connection(address, timeout=20) as stream:
+                stream.sendall(head.encode() + body[:5])
+                served_models.write_model(
+                    os.path.join(directory, "2"), factor=10
+                )
+                deadline = time.monotonic() + 30
+                while send.models.states.get(1) != "END":
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.05)
+                stream.sendall(body[5:])
+                with stream.makefile("rb") as answer:
+                    text = answer.read().decode()
+        self.assertStartsWith(text, "HTTP/1.1 200 ")
+        answer = json.loads(text.partition("\r\n\r\n")[2])
+        self.assertEqual([[20]], [x["lengths"] for x in answer["predictions"]])
+
     def test_raw_text_is_warmed_up(self):
         """Each signature for raw text answers a request before clients ask."""
         asked = {}
