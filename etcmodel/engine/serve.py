@@ -39,7 +39,7 @@ class Options:
         port: the port to listen at; 0 for any free port.
         model_name: the model's name in addresses; by default the task's name.
         watch: seconds between checks for new versions; by default, only the
-            versions present at the start are served.
+            versions present at the start are served. At least 0.1.
         num_versions: how many of the newest versions are served.
         max_batch_size: maximum number of records that are answered together.
         batch_timeout: maximum time in seconds that a request waits for others.
@@ -56,7 +56,7 @@ class Options:
     host: str = "127.0.0.1"
     port: int = option(8501, min_value=0, max_value=65535)
     model_name: str | None = None
-    watch: float | None = None
+    watch: float | None = option(None, min_value=0.1)
     num_versions: int = 1
     max_batch_size: int = 8
     batch_timeout: float = 0.005

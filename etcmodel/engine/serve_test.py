@@ -75,6 +75,7 @@ class ServeTest(tf.test.TestCase):
                 ({"saved_model": self.folder}, "is no SavedModel, and has no"),
                 ({"saved_model": saved_model, "port": 65536}, "at most 65535"),
                 ({"saved_model": saved_model, "port": port}, "another port"),
+                ({"saved_model": saved_model, "watch": 0.0}, "at least 0.1"),
                 ({"saved_model": saved_model, "host": "no.host"}, "`host=no"),
                 (
                     {"saved_model": saved_model, "example": example},

@@ -188,7 +188,8 @@ def make_app(
         metrics.observe(made.status_code, time.monotonic() - start)
         return made
 
-    # These handlers are coroutines, so no version changes while one runs.
+    # Handlers that read `models` are coroutines: no version changes while one
+    # runs.
     @app.get("/v1/models/{model_name}/metadata")
     @app.get("/v1/models/{model_name}/versions/{version}/metadata")
     async def metadata(model_name: str, version: str | None = None):
@@ -273,7 +274,7 @@ def _add_page(app, get_model, settings: Settings, example_of) -> None:
         )
 
     @app.get("/page/model", include_in_schema=False)
-    def describe_model():
+    async def describe_model():
         name, model = get_model()
         return page.describe(
             name,

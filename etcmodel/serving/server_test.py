@@ -2,6 +2,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import http.client
+import inspect
 import json
 import os
 import re
@@ -204,6 +205,16 @@ class ServerTest(tf.test.TestCase):
             code, answer = send("/page/document", b"a")
             self.assertEqual(400, code)
             self.assertIn("no known type", answer["error"])
+
+    def test_what_reads_versions_runs_in_the_event_loop(self):
+        """No version changes while such a function runs."""
+        app = server.make_app("mine", mock.Mock(), server.Settings())
+        in_threads = {
+            x.path
+            for x in app.routes
+            if not inspect.iscoroutinefunction(x.endpoint)
+        }
+        self.assertEqual({"/", "/page/{file}"}, in_threads)
 
     def test_features_that_are_longer_than_the_model(self):
         """Too many tokens are refused, because they could fill the memory."""

@@ -215,7 +215,8 @@ class Versions:
         Raises:
             UserError: no version could be loaded.
         """
-        found = exported.find_versions(self._directory)
+        # A slow network folder delays no request, because a thread reads it.
+        found = await asyncio.to_thread(exported.find_versions, self._directory)
         wanted = []
         for version in sorted(found, reverse=True):
             if len(wanted) == self._number:
@@ -233,7 +234,7 @@ class Versions:
         """Loads a version unless it is loaded; returns whether it answers."""
         if version in self._loaded:
             return True
-        files = _list_files(path)
+        files = await asyncio.to_thread(_list_files, path)
         if self._refused.get(version) == files:
             return False
         self.states[version] = "LOADING"
