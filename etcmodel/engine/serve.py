@@ -8,6 +8,8 @@ import signal
 import socket
 import tempfile
 import threading
+from collections.abc import Collection
+from collections.abc import Mapping
 
 from etcmodel import extras
 from etcmodel import json_objects
@@ -154,10 +156,28 @@ def _read_example(path: str) -> dict[str, str]:
     return example
 
 
+def _check_example(
+    path: str, example: Mapping[str, str], names: Collection[str]
+) -> None:
+    """Raises a `UserError` if an example has other names than the inputs."""
+    if not names:
+        raise UserError(
+            f"`example={path}`: the model has no signature `text`, so its page "
+            "shows no example. Leave `example` out, or export the model again."
+        )
+    for name in example:
+        if name not in names:
+            raise UserError(
+                f"`example={path}`: {show(name)} is no input of the signature "
+                f"`text`. Expected: {', '.join(names)}."
+            )
+
+
 async def _serve(options, saved_model, listener, example, reporter) -> None:
     """Loads the model and runs the server."""
     import uvicorn
 
+    from etcmodel.serving import rest
     from etcmodel.serving import server
     from etcmodel.serving import versions
 
@@ -170,6 +190,9 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
         _request_of,
     )
     await models.update()
+    if example is not None:
+        specs = models.get().specs.get(rest.TEXT_SIGNATURE, {})
+        _check_example(options.example, example, specs)
     name = options.model_name or models.task
     app = server.make_app(
         name,
