@@ -63,7 +63,7 @@ class Options:
     max_batch_size: int = 8
     batch_timeout: float = 0.005
     max_waiting: int = 256
-    max_body_bytes: int = 64 << 20
+    max_body_bytes: int = 16 << 20
     max_records: int = 256
     max_text_bytes: int = 8 << 20
 

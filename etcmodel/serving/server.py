@@ -55,7 +55,7 @@ class Settings:
             only the versions present at the start.
     """
 
-    max_body_bytes: int = 64 << 20
+    max_body_bytes: int = 16 << 20
     max_records: int = 256
     max_text_bytes: int = 8 << 20
     body_timeout: float = 30.0

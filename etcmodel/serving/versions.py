@@ -85,8 +85,9 @@ class LoadedModel:
         """
         self._num_active += 1
         try:
-            # Parsing a long body takes a while. In a thread, it does not delay
-            # other requests.
+            # Parsing a long body takes a while. In a thread, the conversion to
+            # arrays delays other requests less; `json.loads` holds the GIL and
+            # delays them, so `max_body_bytes` must not be too large.
             request = await asyncio.to_thread(rest.parse, body, self.specs)
             check(request)
             batcher = self._batchers[request.signature_name]
