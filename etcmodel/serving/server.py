@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from collections.abc import Coroutine
 from collections.abc import Mapping
 from typing import Any
 
@@ -174,11 +175,15 @@ def make_app(
             body = await _read(
                 request, settings.max_body_bytes, settings.body_timeout
             )
-            # A new version may have replaced the old one while the body
-            # arrived. `LoadedModel.predict` counts the request before its first
-            # await, so this version stays until it has answered.
-            model = find(model_name, version)
-            answer = await _predict(model, body, settings)
+
+            async def answer_body():
+                # A new version may have replaced the old one while the body
+                # arrived. `LoadedModel.predict` counts the request before its
+                # first await, so this version stays until it has answered.
+                model = find(model_name, version)
+                return await _predict(model, body, settings)
+
+            answer = await _unless_gone(request, answer_body())
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
             made = _error(error.code, str(error))
@@ -357,6 +362,28 @@ async def _read(
             )
         if not part.get("more_body"):
             return bytes(body)
+
+
+async def _unless_gone(
+    request: fastapi.Request, answer: Coroutine[Any, Any, bytes]
+) -> bytes:
+    """Returns the answer; cancels it if the client disconnects before."""
+
+    async def watch():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answering, watching = map(asyncio.create_task, (answer, watch()))
+    try:
+        await asyncio.wait(
+            (answering, watching), return_when=asyncio.FIRST_COMPLETED
+        )
+        if not answering.done():
+            raise _HttpError(_CLIENT_GONE, "The client is gone.")
+        return answering.result()
+    finally:
+        answering.cancel()
+        watching.cancel()
 
 
 async def _predict(

@@ -350,6 +350,23 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual({(200, 2), (200, 20)}, {*codes})
         self.assertEqual(sorted(codes), codes)
 
+    def test_a_client_that_disconnects_is_not_answered(self):
+        limits = versions.Limits(max_batch_size=8, timeout=1.0)
+        body = json.dumps(ask("ab"))
+        head = f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: "
+        with serving(self.directory, limits) as send:
+            with socket.create_connection(("127.0.0.1", send.port)) as stream:
+                stream.sendall(f"{head}{len(body)}\r\n\r\n{body}".encode())
+                # The request waits for a batch.
+                time.sleep(0.2)
+            deadline = time.monotonic() + 20
+            text = ""
+            while "requests_total{" not in text:
+                self.assertLess(time.monotonic(), deadline)
+                text = send("/metrics")[1].decode()
+            self.assertIn('requests_total{code="499",model="mine"} 1.0', text)
+            self.assertEqual((200, one("ab")), send(PREDICT, ask("ab")))
+
     def test_a_version_is_replaced_while_a_body_arrives(self):
         """The request is answered by the new version."""
         directory = os.path.join(self.get_temp_dir(), "replaced")
