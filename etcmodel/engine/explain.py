@@ -50,6 +50,11 @@ def explain(
     Raises:
         UserError: the record, `window` or `tokens` cannot be used.
     """
+    if tokens is not None and not len(tokens):
+        raise UserError(
+            "`tokens` is empty. Give at least one number, or None for all "
+            "tokens."
+        )
     predicted = answers.predict([raw])[0]
     gold = None if record is None else trained.spec.dataset.gold(record)
     shown = [("Predicted answer", attention_map.show_answer(predicted))]
@@ -59,7 +64,7 @@ def explain(
     make = _map_segments if trained.spec.reads_segments else _map_etc
     try:
         found = make(trained, made, raw, record, window, tokens)
-    except ValueError as error:
+    except map_records.RowsError as error:
         raise UserError(f"`tokens`: {error}") from error
     name = "" if record is None else f": {record.id}"
     return dataclasses.replace(
@@ -102,9 +107,10 @@ def _texts(preprocessor, raw) -> dict[str, Any]:
 
 def _check_window(window: int, number: int) -> None:
     if not 0 <= window < number:
-        last = "the record has one window" if number == 1 else f"up to {number}"
+        windows = "one window" if number == 1 else f"{number} windows"
         raise UserError(
-            f"`window={window}`: expected 0 to {number - 1}; {last}."
+            f"`window={window}`: expected 0 to {number - 1}; the record has "
+            f"{windows}."
         )
 
 

@@ -1,5 +1,6 @@
 import tempfile
 import types
+from unittest import mock
 
 import tensorflow as tf
 
@@ -99,13 +100,21 @@ class ExplainTest(tf.test.TestCase):
         self.assertEqual([0, 2], few.rows)
         self.assertLen(few.layers[0].heads["average"].keys, 2)
         self.assertEmpty(few.cuts)
-        with self.assertRaisesRegex(UserError, "`tokens`: .* are 0 to 99"):
-            explained(
-                trained,
-                {"query": ["Who?"], "titles": [""], "texts": [["Jan"]]},
-                {},
-                tokens=[99, 0],
-            )
+        raw = {"query": ["Who?"], "titles": [""], "texts": [["Jan"]]}
+        for tokens, message in (
+            ([99, 0], "`tokens`: .* are 0 to 99"),
+            ([], "`tokens` is empty. Give at least one number"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                explained(trained, raw, {}, tokens=tokens)
+        # Errors that are not about `tokens` keep their messages.
+        with (
+            mock.patch.object(
+                explain.map_records, "map_layout", side_effect=ValueError("odd")
+            ),
+            self.assertRaisesRegex(ValueError, "^odd"),
+        ):
+            explained(trained, raw, {}, tokens=[0])
 
     def test_wikihop(self):
         record = WikiHopRecord(
@@ -211,6 +220,13 @@ class ExplainTest(tf.test.TestCase):
         )
         self.assertIn("in other windows", first.cuts[0].name)
         self.assertEqual("window", second.summary[-2][0])
+        number = int(second.summary[-2][1].split()[-1]) + 1
+        with self.assertRaisesRegex(
+            UserError,
+            f"`window=99`: expected 0 to {number - 1}; the record has {number} "
+            "windows.",
+        ):
+            explained(trained, raw, None, window=99)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import signal
 import socket
 import tempfile
 import threading
+from collections.abc import Collection
+from collections.abc import Mapping
 
 from etcmodel import extras
 from etcmodel import json_objects
@@ -39,7 +41,7 @@ class Options:
         port: the port to listen at; 0 for any free port.
         model_name: the model's name in addresses; by default the task's name.
         watch: seconds between checks for new versions; by default, only the
-            versions present at the start are served.
+            versions present at the start are served. At least 0.1.
         num_versions: how many of the newest versions are served.
         max_batch_size: maximum number of records that are answered together.
         batch_timeout: maximum time in seconds that a request waits for others.
@@ -56,12 +58,12 @@ class Options:
     host: str = "127.0.0.1"
     port: int = option(8501, min_value=0, max_value=65535)
     model_name: str | None = None
-    watch: float | None = None
+    watch: float | None = option(None, min_value=0.1)
     num_versions: int = 1
     max_batch_size: int = 8
     batch_timeout: float = 0.005
     max_waiting: int = 256
-    max_body_bytes: int = 64 << 20
+    max_body_bytes: int = 16 << 20
     max_records: int = 256
     max_text_bytes: int = 8 << 20
 
@@ -154,10 +156,28 @@ def _read_example(path: str) -> dict[str, str]:
     return example
 
 
+def _check_example(
+    path: str, example: Mapping[str, str], names: Collection[str]
+) -> None:
+    """Raises a `UserError` if an example has other names than the inputs."""
+    if not names:
+        raise UserError(
+            f"`example={path}`: the model has no signature `text`, so its page "
+            "shows no example. Leave `example` out, or export the model again."
+        )
+    for name in example:
+        if name not in names:
+            raise UserError(
+                f"`example={path}`: {show(name)} is no input of the signature "
+                f"`text`. Expected: {', '.join(names)}."
+            )
+
+
 async def _serve(options, saved_model, listener, example, reporter) -> None:
     """Loads the model and runs the server."""
     import uvicorn
 
+    from etcmodel.serving import rest
     from etcmodel.serving import server
     from etcmodel.serving import versions
 
@@ -170,6 +190,9 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
         _request_of,
     )
     await models.update()
+    if example is not None:
+        specs = models.get().specs.get(rest.TEXT_SIGNATURE, {})
+        _check_example(options.example, example, specs)
     name = options.model_name or models.task
     app = server.make_app(
         name,

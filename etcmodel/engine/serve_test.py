@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from unittest import mock
 
 import tensorflow as tf
 
@@ -75,6 +76,7 @@ class ServeTest(tf.test.TestCase):
                 ({"saved_model": self.folder}, "is no SavedModel, and has no"),
                 ({"saved_model": saved_model, "port": 65536}, "at most 65535"),
                 ({"saved_model": saved_model, "port": port}, "another port"),
+                ({"saved_model": saved_model, "watch": 0.0}, "at least 0.1"),
                 ({"saved_model": saved_model, "host": "no.host"}, "`host=no"),
                 (
                     {"saved_model": saved_model, "example": example},
@@ -92,6 +94,29 @@ class ServeTest(tf.test.TestCase):
                 with self.assertRaisesRegex(UserError, message):
                     serve.serve(serve.Options(**options))
         self.assertLen(threading.enumerate(), threading.active_count())
+
+    def test_an_example_with_other_inputs(self):
+        names = ["query", "text"]
+        serve._check_example("a.json", {"text": "a"}, names)
+        with self.assertRaisesRegex(
+            UserError, "a.json`: 'qurey' is no input .*Expected: query, text"
+        ):
+            serve._check_example("a.json", {"text": "", "qurey": ""}, names)
+        saved_model = os.path.join(self.folder, "model")
+        served_models.write_model(saved_model)
+        example = os.path.join(self.folder, "example.json")
+        with open(example, "w", encoding="utf-8") as stream:
+            stream.write('{"text": "a"}')
+        options = serve.Options(
+            saved_model=saved_model, port=0, example=example
+        )
+        with (
+            mock.patch.object(
+                serve, "_request_of", lambda task: served_models.REQUEST
+            ),
+            self.assertRaisesRegex(UserError, "has no signature `text`"),
+        ):
+            serve.serve(options)
 
 
 if __name__ == "__main__":

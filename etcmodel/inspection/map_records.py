@@ -22,6 +22,10 @@ from etcmodel.inspection.surface_text import SurfaceTexts
 from etcmodel.inspection.surface_text import Token
 
 
+class RowsError(ValueError):
+    """Raised for rows that the record does not have."""
+
+
 def map_layout(
     encoder: tf.keras.layers.Layer,
     tokenizer: Any,
@@ -101,7 +105,7 @@ def _checked(rows, number) -> list[int] | None:
         return None
     rows = sorted({int(x) for x in rows})
     if rows and not 0 <= rows[0] <= rows[-1] < number:
-        raise ValueError(
+        raise RowsError(
             f"The tokens to explain are {rows[0]} to {rows[-1]}, expected "
             f"numbers from 0 to {number - 1}: the record has {number} tokens."
         )

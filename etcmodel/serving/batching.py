@@ -25,6 +25,10 @@ class QueueFullError(Exception):
     """Refuses a request, because too many records already wait."""
 
 
+class ClosedError(Exception):
+    """Refuses a request, because the batcher is closed."""
+
+
 class Axes(NamedTuple):
     """Names of the axes of a model's inputs and outputs.
 
@@ -85,7 +89,7 @@ class Batcher:
         self._max_waiting = max_waiting
         self._waiting: collections.deque[_Waiting] = collections.deque()
         self._changed = asyncio.Condition()
-        self._is_busy = False
+        self._is_busy = self._is_closed = False
         # One thread is enough: TensorFlow uses all cores for one batch.
         self._thread = futures.ThreadPoolExecutor(1)
         self._worker = asyncio.create_task(self._work())
@@ -96,6 +100,7 @@ class Batcher:
             await self._changed.wait_for(
                 lambda: not self._waiting and not self._is_busy
             )
+        self._is_closed = True
         self._worker.cancel()
         self._thread.shutdown()
 
@@ -105,22 +110,30 @@ class Batcher:
         Raises:
             UserError: two inputs share an axis, but differ in its size.
             QueueFullError: too many records wait.
+            ClosedError: the batcher is closed.
             Exception: `answer` raised it for this request.
         """
         if self._axes:
             check_sizes(inputs, self._axes.inputs)
-        waiting = sum(x.num_records for x in self._waiting)
-        if waiting and waiting + _num_records(inputs) > self._max_waiting:
-            raise QueueFullError(f"{waiting} records wait for answers.")
         request = _Waiting(
             inputs,
             _size_class(inputs),
             asyncio.get_running_loop().create_future(),
             time.monotonic(),
         )
-        self._waiting.append(request)
         async with self._changed:
+            if self._is_closed:
+                raise ClosedError(
+                    "This version of the model is unloaded. Try again."
+                )
+            waiting = sum(
+                x.num_records for x in self._waiting if not x.answer.done()
+            )
+            if waiting and waiting + request.num_records > self._max_waiting:
+                raise QueueFullError(f"{waiting} records wait for answers.")
+            self._waiting.append(request)
             self._changed.notify_all()
+        # If the caller is cancelled, so is `answer`.
         return await request.answer
 
     async def _work(self) -> None:
@@ -128,9 +141,11 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             batch = await self._next_batch()
-            made = await loop.run_in_executor(
-                self._thread, self._answer_batch, [x.inputs for x in batch]
-            )
+            made = []
+            if batch:
+                made = await loop.run_in_executor(
+                    self._thread, self._answer_batch, [x.inputs for x in batch]
+                )
             for request, answer in zip(batch, made, strict=True):
                 # The client may have disconnected.
                 if request.answer.done():
@@ -144,7 +159,10 @@ class Batcher:
                 self._changed.notify_all()
 
     async def _next_batch(self) -> list[_Waiting]:
-        """Waits for requests; returns those to answer together."""
+        """Waits for requests; returns those to answer together.
+
+        Cancelled requests are dropped, so there may be none.
+        """
         async with self._changed:
             await self._changed.wait_for(lambda: self._waiting)
             wait = self._waiting[0].arrival + self._timeout - time.monotonic()
@@ -158,8 +176,11 @@ class Batcher:
             except asyncio.TimeoutError:
                 pass
             batch = self._next_requests()
-            for request in batch:
-                self._waiting.remove(request)
+            self._waiting = collections.deque(
+                x
+                for x in self._waiting
+                if x not in batch and not x.answer.done()
+            )
             self._is_busy = True
         return batch
 
@@ -167,7 +188,9 @@ class Batcher:
         """Returns the oldest request, and others that fit into its batch."""
         batch, number = [], 0
         for request in self._waiting:
-            if request.size_class != self._waiting[0].size_class:
+            if request.answer.done():
+                continue
+            if batch and request.size_class != batch[0].size_class:
                 continue
             number += request.num_records
             if batch and number > self._max_batch_size:

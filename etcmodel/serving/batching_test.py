@@ -185,6 +185,42 @@ class BatcherTest(tf.test.TestCase):
 
         self.assertLen(asyncio.run(run()), 3)
 
+    def test_requests_of_clients_that_are_gone_are_not_computed(self):
+        model = Model()
+        model.go_on.clear()
+
+        async def run():
+            batcher = batching.Batcher(
+                model, AXES, max_batch_size=8, timeout=0, max_waiting=2
+            )
+            tasks = [asyncio.create_task(batcher.submit(texts(["a"])))]
+            while not batcher._is_busy:
+                await asyncio.sleep(0.01)
+            for _ in range(3):
+                gone = asyncio.create_task(batcher.submit(texts(["b"], ["c"])))
+                await asyncio.sleep(0.01)
+                # The queue has room again for the next request.
+                gone.cancel()
+                await asyncio.wait([gone])
+                self.assertTrue(gone.cancelled())
+            model.go_on.set()
+            await asyncio.gather(*tasks)
+            await asyncio.wait_for(batcher.close(), 10)
+
+        asyncio.run(run())
+        self.assertEqual([1], model.batches)
+
+    def test_a_closed_batcher_refuses(self):
+        async def run():
+            batcher = batching.Batcher(
+                Model(), AXES, max_batch_size=1, timeout=0, max_waiting=2
+            )
+            await batcher.close()
+            with self.assertRaisesRegex(batching.ClosedError, "unloaded"):
+                await asyncio.wait_for(batcher.submit(texts(["a"])), 5)
+
+        asyncio.run(run())
+
 
 class JoinTest(tf.test.TestCase):
     def test_padding(self):

@@ -2,6 +2,7 @@
 
 import html
 import json
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ pre {{ background: #eee; padding: 1em; white-space: pre-wrap; }}
 </table>
 <h2>Example</h2>
 <pre>{example}</pre>
-<p>All inputs and outputs: <a href="/v1/models/{title}/metadata">metadata</a>.
+<p>All inputs and outputs: <a href="/v1/models/{name}/metadata">metadata</a>.
 The addresses for programs: <a href="/openapi.json">openapi.json</a>.</p>
 </body>
 </html>
@@ -39,6 +40,7 @@ def make(schema: Mapping[str, Any], name: str, address: str, body: Any) -> str:
         address: address of the server, such as "http://127.0.0.1:8501/".
         body: the body of the example request, before `json.dumps`.
     """
+    title, name = html.escape(name), urllib.parse.quote(name, safe="")
     rows = [
         f"<tr><td>{method.upper()}</td>"
         f"<td><code>{html.escape(path.replace('{model_name}', name))}</code>"
@@ -53,7 +55,8 @@ def make(schema: Mapping[str, Any], name: str, address: str, body: Any) -> str:
         f"curl {address.rstrip('/')}/v1/models/{name}:predict -d '{content}'"
     )
     return _PAGE.format(
-        title=html.escape(name),
+        title=title,
+        name=name,
         rows="\n".join(rows),
         example=html.escape(command),
     )

@@ -36,6 +36,18 @@ class DocsPageTest(unittest.TestCase):
         )
         self.assertEqual(body, json.loads(command[3]))
 
+    def test_any_name_of_a_model(self):
+        """The command has one address, encoded, whatever the name is."""
+        page = docs_page.make(_SCHEMA, "Jan's <new>", "http://here:1/", {})
+        (example,) = re.findall("(?s)<pre>(.*)</pre>", page)
+        path = "/v1/models/Jan%27s%20%3Cnew%3E"
+        self.assertEqual(
+            ["curl", f"http://here:1{path}:predict", "-d", "{}"],
+            shlex.split(html.unescape(example)),
+        )
+        self.assertIn(f'<a href="{path}/metadata">', page)
+        self.assertIn(f"<code>{path}:predict</code>", page)
+
 
 if __name__ == "__main__":
     unittest.main()

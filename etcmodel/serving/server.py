@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from collections.abc import Coroutine
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ class Settings:
             only the versions present at the start.
     """
 
-    max_body_bytes: int = 64 << 20
+    max_body_bytes: int = 16 << 20
     max_records: int = 256
     max_text_bytes: int = 8 << 20
     body_timeout: float = 30.0
@@ -170,11 +171,19 @@ def make_app(
         """Answers records: `{"instances": [...]}` or `{"inputs": {...}}`."""
         start = time.monotonic()
         try:
-            model = find(model_name, version)
+            find(model_name, version)
             body = await _read(
                 request, settings.max_body_bytes, settings.body_timeout
             )
-            answer = await _predict(model, body, settings)
+
+            async def answer_body():
+                # A new version may have replaced the old one while the body
+                # arrived. `LoadedModel.predict` counts the request before its
+                # first await, so this version stays until it has answered.
+                model = find(model_name, version)
+                return await _predict(model, body, settings)
+
+            answer = await _unless_gone(request, answer_body())
             made = fastapi.Response(answer, media_type="application/json")
         except _HttpError as error:
             made = _error(error.code, str(error))
@@ -184,7 +193,8 @@ def make_app(
         metrics.observe(made.status_code, time.monotonic() - start)
         return made
 
-    # These handlers are coroutines, so no version changes while one runs.
+    # Handlers that read `models` are coroutines: no version changes while one
+    # runs.
     @app.get("/v1/models/{model_name}/metadata")
     @app.get("/v1/models/{model_name}/versions/{version}/metadata")
     async def metadata(model_name: str, version: str | None = None):
@@ -269,7 +279,7 @@ def _add_page(app, get_model, settings: Settings, example_of) -> None:
         )
 
     @app.get("/page/model", include_in_schema=False)
-    def describe_model():
+    async def describe_model():
         name, model = get_model()
         return page.describe(
             name,
@@ -354,6 +364,28 @@ async def _read(
             return bytes(body)
 
 
+async def _unless_gone(
+    request: fastapi.Request, answer: Coroutine[Any, Any, bytes]
+) -> bytes:
+    """Returns the answer; cancels it if the client disconnects before."""
+
+    async def watch():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answering, watching = map(asyncio.create_task, (answer, watch()))
+    try:
+        await asyncio.wait(
+            (answering, watching), return_when=asyncio.FIRST_COMPLETED
+        )
+        if not answering.done():
+            raise _HttpError(_CLIENT_GONE, "The client is gone.")
+        return answering.result()
+    finally:
+        answering.cancel()
+        watching.cancel()
+
+
 async def _predict(
     model: versions_lib.LoadedModel, body: bytes, settings: Settings
 ) -> bytes:
@@ -369,7 +401,7 @@ async def _predict(
         return await model.predict(body, check)
     except UserError as error:
         raise _HttpError(400, str(error)) from error
-    except batching.QueueFullError as error:
+    except (batching.QueueFullError, batching.ClosedError) as error:
         raise _HttpError(503, str(error)) from error
     except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
         message = " ".join(without_stack(error.message))

@@ -2,6 +2,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import http.client
+import inspect
 import json
 import os
 import re
@@ -205,6 +206,16 @@ class ServerTest(tf.test.TestCase):
             self.assertEqual(400, code)
             self.assertIn("no known type", answer["error"])
 
+    def test_what_reads_versions_runs_in_the_event_loop(self):
+        """No version changes while such a function runs."""
+        app = server.make_app("mine", mock.Mock(), server.Settings())
+        in_threads = {
+            x.path
+            for x in app.routes
+            if not inspect.iscoroutinefunction(x.endpoint)
+        }
+        self.assertEqual({"/", "/page/{file}"}, in_threads)
+
     def test_features_that_are_longer_than_the_model(self):
         """Too many tokens are refused, because they could fill the memory."""
         for name, sizes in (
@@ -338,6 +349,50 @@ class ServerTest(tf.test.TestCase):
         self.assertEqual({"1": "END", "2": "AVAILABLE"}, states)
         self.assertEqual({(200, 2), (200, 20)}, {*codes})
         self.assertEqual(sorted(codes), codes)
+
+    def test_a_client_that_disconnects_is_not_answered(self):
+        limits = versions.Limits(max_batch_size=8, timeout=1.0)
+        body = json.dumps(ask("ab"))
+        head = f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nContent-Length: "
+        with serving(self.directory, limits) as send:
+            with socket.create_connection(("127.0.0.1", send.port)) as stream:
+                stream.sendall(f"{head}{len(body)}\r\n\r\n{body}".encode())
+                # The request waits for a batch.
+                time.sleep(0.2)
+            deadline = time.monotonic() + 20
+            text = ""
+            while "requests_total{" not in text:
+                self.assertLess(time.monotonic(), deadline)
+                text = send("/metrics")[1].decode()
+            self.assertIn('requests_total{code="499",model="mine"} 1.0', text)
+            self.assertEqual((200, one("ab")), send(PREDICT, ask("ab")))
+
+    def test_a_version_is_replaced_while_a_body_arrives(self):
+        """The request is answered by the new version."""
+        directory = os.path.join(self.get_temp_dir(), "replaced")
+        served_models.write_model(os.path.join(directory, "1"))
+        body = json.dumps(ask("ab")).encode()
+        head = (
+            f"POST {PREDICT} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        with serving(directory, watch_interval=0.1) as send:
+            address = ("127.0.0.1", send.port)
+            with socket.create_connection(address, timeout=20) as stream:
+                stream.sendall(head.encode() + body[:5])
+                served_models.write_model(
+                    os.path.join(directory, "2"), factor=10
+                )
+                deadline = time.monotonic() + 30
+                while send.models.states.get(1) != "END":
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.05)
+                stream.sendall(body[5:])
+                with stream.makefile("rb") as answer:
+                    text = answer.read().decode()
+        self.assertStartsWith(text, "HTTP/1.1 200 ")
+        answer = json.loads(text.partition("\r\n\r\n")[2])
+        self.assertEqual([[20]], [x["lengths"] for x in answer["predictions"]])
 
     def test_raw_text_is_warmed_up(self):
         """Each signature for raw text answers a request before clients ask."""

@@ -85,8 +85,9 @@ class LoadedModel:
         """
         self._num_active += 1
         try:
-            # Parsing a long body takes a while. In a thread, it does not delay
-            # other requests.
+            # Parsing a long body takes a while. In a thread, the conversion to
+            # arrays delays other requests less; `json.loads` holds the GIL and
+            # delays them, so `max_body_bytes` must not be too large.
             request = await asyncio.to_thread(rest.parse, body, self.specs)
             check(request)
             batcher = self._batchers[request.signature_name]
@@ -215,7 +216,8 @@ class Versions:
         Raises:
             UserError: no version could be loaded.
         """
-        found = exported.find_versions(self._directory)
+        # A slow network folder delays no request, because a thread reads it.
+        found = await asyncio.to_thread(exported.find_versions, self._directory)
         wanted = []
         for version in sorted(found, reverse=True):
             if len(wanted) == self._number:
@@ -233,7 +235,7 @@ class Versions:
         """Loads a version unless it is loaded; returns whether it answers."""
         if version in self._loaded:
             return True
-        files = _list_files(path)
+        files = await asyncio.to_thread(_list_files, path)
         if self._refused.get(version) == files:
             return False
         self.states[version] = "LOADING"

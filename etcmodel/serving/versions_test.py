@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from unittest import mock
 
 import tensorflow as tf
@@ -192,6 +193,30 @@ class VersionsTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, "has none in directories"):
                 await models.update()
             self.assertIs(first, models.get())
+
+        self.run_with(test)
+
+    def test_a_slow_directory_delays_no_request(self):
+        self.add(1, 2)
+        self.damage(2)
+
+        async def test(models):
+            await models.update()
+            # The directory answers only after the request is answered.
+            is_answered = threading.Event()
+
+            def wait(*args):
+                self.assertTrue(is_answered.wait(20))
+                return {1: self.path(1), 2: self.path(2)}
+
+            for name in ("exported.find_versions", "_list_files"):
+                is_answered.clear()
+                with mock.patch(f"{versions.__name__}.{name}", wait):
+                    updating = asyncio.create_task(models.update())
+                    await asyncio.sleep(0)
+                    self.assertEqual(20, await ask(models.get()))
+                    is_answered.set()
+                    await updating
 
         self.run_with(test)
 

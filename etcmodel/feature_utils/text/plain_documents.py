@@ -16,6 +16,9 @@ _MARKS = rf"#{{1,6}}[ \t][{_BLANK}]*"
 _HEADING = rf"{_MARKS}[^{_SPACE}][^\n]*"
 # Each pass joins pairs of headings without text between them.
 _PASSES = 5
+# Maximum number of elements of a text's dense tensors. One long row makes all
+# rows as long.
+_MAX_CELLS = 4_000_000
 
 
 def split_paragraphs(
@@ -83,6 +86,28 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """
     apart = tf.strings.regex_replace(texts, _CLOSING, r" \1 \2")
     return tf.strings.split(tf.strings.regex_replace(apart, _OPENING, r"\1\2 "))
+
+
+def bounded(parts: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Returns the parts of texts; refuses those whose padding fills the memory.
+
+    Padded parts must not have more than 4 million elements.
+
+    Example: 20,000 short paragraphs and one of 20,000 sentences are a small
+    ragged tensor, but 400 million elements with padding.
+    """
+    cells = tf.reduce_prod(parts.bounding_shape(out_type=tf.int64))
+    check = tf.debugging.Assert(
+        cells <= _MAX_CELLS,
+        [
+            "The text cannot be split, because its parts have",
+            cells,
+            f"elements with padding, expected at most {_MAX_CELLS}. Send fewer "
+            "texts at once, or split long paragraphs and long texts.",
+        ],
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(parts)
 
 
 def _strip(texts: tf.Tensor) -> tf.Tensor:

@@ -1,3 +1,5 @@
+from unittest import mock
+
 import tensorflow as tf
 
 from etcmodel.feature_utils.text import plain_documents
@@ -67,6 +69,22 @@ class SplitParagraphsTest(tf.test.TestCase):
         )
         self.assertEqual([], titles.to_list())
         self.assertEqual([], texts.to_list())
+
+    def test_padding_is_bounded(self):
+        """Two rows of up to three parts of up to two words are 12 elements."""
+        parts = tf.ragged.constant([[["a", "b"], [], ["c"]], [["d"]]])
+        with mock.patch.object(plain_documents, "_MAX_CELLS", 12):
+            self.assertEqual(
+                parts.to_list(), plain_documents.bounded(parts).to_list()
+            )
+        with (
+            mock.patch.object(plain_documents, "_MAX_CELLS", 11),
+            self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "12.*at most 11. Send fewer"
+            ),
+        ):
+            # In a graph, too, where nothing else needs the assertion.
+            tf.function(lambda x: plain_documents.bounded(x).values)(parts)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,8 @@ class HotpotQAPreprocessor(EtcPreprocessor):
         titles, paragraphs = plain_documents.split_paragraphs(text)
         # [records, (paragraphs), (sentences)]
         split = sentences_lib.split_sentences(paragraphs)
+        titles = plain_documents.bounded(titles)
+        split = plain_documents.bounded(split)
         raw = {"question": query, "titles": titles, "sentences": split}
         return raw, {
             "titles": titles.to_tensor(),

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -10,6 +11,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.hotpotqa.records import Paragraph
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.hotpotqa.preprocessor import HotpotQAPreprocessor
 from etcmodel.tasks.hotpotqa.task import TASK
@@ -402,6 +404,18 @@ class RecordsTest(RecordsTestCase):
         _, facts = json.loads(stored["gold"][0])
         self.assertEqual([["?", 0], [title, 0]], facts)
         self.assertEqual([b"?", b"", title.encode()], stored["titles"])
+
+    def test_text_whose_padding_fills_the_memory(self):
+        with (
+            mock.patch.object(plain_documents, "_MAX_CELLS", 7),
+            self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "at most 7. Send fewer"
+            ),
+        ):
+            HotpotQAPreprocessor.of_text(
+                tf.constant(["q"]),
+                tf.constant(["He sits. He runs. He eats.\n\nD.\n\nE."]),
+            )
 
 
 if __name__ == "__main__":

@@ -116,14 +116,17 @@ class NQPreprocessor(EtcPreprocessor):
         # [all paragraphs, (words)]
         words = plain_documents.split_words(paragraphs.values)
         has_words = words.row_lengths() > 0
-        paragraphs = ragged_rows.keep(paragraphs, has_words)
+        paragraphs = plain_documents.bounded(
+            ragged_rows.keep(paragraphs, has_words)
+        )
         words = tf.ragged.boolean_mask(words, has_words)
         one = tf.ones([words.nrows(), 1], tf.bool)
 
         def page(values, first, last):
             """Adds tags around paragraphs: `[records, words]`."""
             tagged = tf.concat([first, values, last], axis=1)
-            return ragged_rows.merge(paragraphs.with_values(tagged)).to_tensor()
+            merged = ragged_rows.merge(paragraphs.with_values(tagged))
+            return plain_documents.bounded(merged).to_tensor()
 
         tokens = page(
             words, tf.where(one, "<P>", ""), tf.where(one, "</P>", "")

@@ -2,11 +2,13 @@
 
 import itertools
 import tempfile
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.tasks.nq import preprocessor
 from testing.helpers import write_vocab
@@ -260,6 +262,17 @@ class NQFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(
             [[5, 10], [-1, -1], [3, -1]], made["candidate_ends"]
         )
+
+    def test_text_whose_padding_fills_the_memory(self):
+        with (
+            mock.patch.object(plain_documents, "_MAX_CELLS", 7),
+            self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "at most 7. Send fewer"
+            ),
+        ):
+            preprocessor.NQPreprocessor.of_text(
+                tf.constant(["q", "r"]), tf.constant(["a b", "c"])
+            )
 
 
 if __name__ == "__main__":

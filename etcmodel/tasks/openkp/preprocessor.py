@@ -107,8 +107,9 @@ class OpenKPPreprocessor(EtcPreprocessor):
             is_heading, 2 * paragraphs.row_splits, validate=False
         )
         has_words = words.row_lengths() > 0
-        nodes = ragged_rows.keep(nodes, has_words)
+        nodes = plain_documents.bounded(ragged_rows.keep(nodes, has_words))
         words = tf.ragged.boolean_mask(words, has_words)
+        merged = ragged_rows.merge(nodes.with_values(words))
         # [all nodes]
         sizes = tf.cast(words.row_lengths(), tf.int32)
         ends = tf.cumsum(sizes)
@@ -116,7 +117,7 @@ class OpenKPPreprocessor(EtcPreprocessor):
         ends -= tf.gather(before, ragged_rows.owners_in(nodes))
         looks = tf.where(nodes.values[:, tf.newaxis], _HEADING, _PARAGRAPH)
         return {
-            "words": ragged_rows.merge(nodes.with_values(words)).to_tensor(),
+            "words": plain_documents.bounded(merged).to_tensor(),
             "node_starts": nodes.with_values(ends - sizes).to_tensor(-1),
             "node_ends": nodes.with_values(ends).to_tensor(-1),
             "node_features": nodes.with_values(looks).to_tensor(

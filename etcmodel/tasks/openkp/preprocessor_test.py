@@ -1,5 +1,7 @@
 """Tests of OpenKP's preprocessor."""
 
+from unittest import mock
+
 import msgspec
 import numpy as np
 import tensorflow as tf
@@ -7,6 +9,7 @@ from absl.testing import parameterized
 
 from etcmodel.datasets import openkp
 from etcmodel.errors import RecordError
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.readers.records import Source
 from etcmodel.tasks.openkp.preprocessor import OpenKPPreprocessor
@@ -269,6 +272,15 @@ class FeaturesTest(RecordsTestCase):
         self.assertEqual(
             [[], []], self._label((("doug",),), 16, 4, split="predict")[0]
         )
+
+    def test_text_whose_padding_fills_the_memory(self):
+        with (
+            mock.patch.object(plain_documents, "_MAX_CELLS", 7),
+            self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "at most 7. Send fewer"
+            ),
+        ):
+            OpenKPPreprocessor.of_text(tf.constant(["a b c d", "e"]))
 
 
 if __name__ == "__main__":

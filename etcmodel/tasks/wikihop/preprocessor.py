@@ -117,6 +117,7 @@ class WikiHopPreprocessor(EtcPreprocessor):
         lines = tf.strings.split(candidates, "\n")
         lines = lines.with_values(tf.strings.strip(lines.values))
         lines = ragged_rows.keep(lines, lines.values != "")
+        lines = plain_documents.bounded(lines)
         raw = {
             "query": query,
             "candidates": lines,

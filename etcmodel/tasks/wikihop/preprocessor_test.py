@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +15,7 @@ from etcmodel.datasets import wikihop
 from etcmodel.datasets.wikihop import WikiHopRecord
 from etcmodel.errors import RecordError
 from etcmodel.feature_utils import token_types
+from etcmodel.feature_utils.text import plain_documents
 from etcmodel.feature_utils.text import tokenizers
 from etcmodel.pipeline import example_maker
 from etcmodel.readers.records import Source
@@ -127,6 +129,21 @@ _RECORD = WikiHopRecord(
     answer="Poland",
     source=Source("d.json", 7),
 )
+
+
+class TextTest(tf.test.TestCase):
+    def test_text_whose_padding_fills_the_memory(self):
+        with (
+            mock.patch.object(plain_documents, "_MAX_CELLS", 7),
+            self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "at most 7. Send fewer"
+            ),
+        ):
+            preprocessor.WikiHopPreprocessor.of_text(
+                tf.constant(["q", "r"]),
+                tf.constant(["a\nb\nc\nd", "e"]),
+                tf.constant(["t", "u"]),
+            )
 
 
 class RecordsTest(RecordsTestCase):
