@@ -120,7 +120,6 @@ def _evaluate(
     run_options.check_data(params, "eval")
     if options.output:
         paths.check_params(params, "output", options.output, "metrics")
-    from etcmodel.serving import small_weights
     from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
@@ -149,7 +148,7 @@ def _evaluate(
             runner.controller.restore_checkpoint(checkpoint)
         found, step = {}, int(runner.trainer.global_step.numpy())
         for kind in kinds:
-            small_weights.round_weights(runner.trainer.model.variables, kind)
+            round_model(runner.trainer.model, kind)
             found[kind] = runner_lib.run_mode(runner, params, "eval")
             found[kind]["step"] = step
     trainer = params.trainer
@@ -159,6 +158,20 @@ def _evaluate(
         trainer.best_checkpoint_metric_comp == "lower",
         metadata and metadata["num_examples"],
     )
+
+
+def round_model(model: Any, kind: str) -> None:
+    """Rounds a model's weights in place, as `export` rounds those it loads.
+
+    Like `export`, merges LoRA's factors before it rounds.
+    """
+    from etcmodel.checkpoints import lora_factors
+    from etcmodel.serving import small_weights
+    from etcmodel.weight_paths import get_weight_paths
+
+    if kind != "float32":
+        lora_factors.merge_in_place(get_weight_paths(model))
+        small_weights.round_weights(model.variables, kind)
 
 
 def _check_tuned(spec, task_params) -> None:
