@@ -106,7 +106,7 @@ class ExportCardTest(CommandTestCase):
                 model_dir=cls.run_dir,
                 output_dir=output or cls.path_of(weights),
                 weights=weights,
-                **{"tolerance": 1.0, **options},
+                **{"tolerance": 0.99, **options},
             )
         )
 
@@ -260,6 +260,8 @@ class ExportCardTest(CommandTestCase):
             self.export(
                 "int8", output, validation_data=self.records, tolerance=0.05
             )
+        with self.assertRaisesRegex(UserError, "`tolerance` is 1.0, but"):
+            self.export("int8", output, tolerance=1.0)
         self.assertEmpty(os.listdir(self.directory))
 
     def test_training_records_that_are_gone(self):
