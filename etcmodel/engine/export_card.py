@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import run_paths
 from etcmodel.engine import evaluate
 from etcmodel.engine.trained_model import TrainedModel
 from etcmodel.errors import UserError
@@ -42,7 +43,9 @@ def write(
     spec, model_dir = model.spec, options.model_dir
     note, params = runs.read(model_dir), _read_params(model_dir)
     step = _step_of(model.checkpoint)
-    main_metric = params["trainer"].get("best_checkpoint_eval_metric")
+    main_metric = None
+    if _is_best(model.checkpoint, model_dir):
+        main_metric = params["trainer"].get("best_checkpoint_eval_metric")
     tokenizer = model.preprocessor.tokenizer
     variables = saved_model.model_variables(model.model)
     facts = model_card.Facts(
@@ -54,7 +57,7 @@ def write(
         num_examples=_num_examples(params, note),
         steps=step,
         batch_size=_train_data(params).get("global_batch_size"),
-        main_metric=measured.main_metric if measured else main_metric,
+        main_metric=main_metric,
         run_metrics=_metrics_only(
             (runs.read_validations(model_dir) or {}).get(step, {}), spec
         ),
@@ -84,6 +87,16 @@ def _read_params(model_dir: str) -> dict[str, Any]:
     except UserError:
         # Without it, `experiment` and other options configure the model.
         return {"trainer": {}, "task": {}}
+
+
+def _is_best(checkpoint: str, model_dir: str) -> bool:
+    """Returns whether the run's main metric selected a checkpoint."""
+    best = os.path.join(model_dir, run_paths.BEST)
+    return _is_same(os.path.dirname(checkpoint), best)
+
+
+def _is_same(directory: str, other: str) -> bool:
+    return os.path.realpath(directory) == os.path.realpath(other)
 
 
 def _train_data(params) -> dict[str, Any]:

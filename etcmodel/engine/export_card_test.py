@@ -264,6 +264,17 @@ class ExportCardTest(CommandTestCase):
             self.export("int8", output, tolerance=1.0)
         self.assertEmpty(os.listdir(self.directory))
 
+    def test_only_the_best_directory_has_selected_checkpoints(self):
+        self.assertNotIn("selected", self.read_card("int8").text)
+        run = self.path("run")
+        for path, expected in (
+            ("run/best_ckpt/best_ckpt-1", True),
+            ("run/ckpt-1", False),
+            ("other/best_ckpt/best_ckpt-1", False),
+        ):
+            found = export_card._is_best(self.path(path), f"{run}/")
+            self.assertEqual(expected, found, path)
+
     def test_training_records_that_are_gone(self):
         note = runs.read(self.run_dir)
         for path, records, expected in (

@@ -115,6 +115,17 @@ class ModelCardTest(tf.test.TestCase):
         self.assertIn("a number of examples that is not known", body)
         self.assertNotIn("| f1", body)
 
+    def test_a_checkpoint_that_no_metric_selected(self):
+        measured = [
+            model_card.Version("float32", 400_000_000, 0.25, {"f1": 0.625})
+        ]
+        for versions in (_FACTS.versions, measured):
+            _, body = _card(versions=versions)
+            self.assertIn("`f1` selected", body)
+            _, body = _card(versions=versions, main_metric=None)
+            self.assertNotIn("selected", body)
+            self.assertRegex(body, r"[.:]\n\n\| metric")
+
     def test_compares_rounded_weights(self):
         versions = [
             model_card.Version("float32", 400_000_000, 0.25, {"f1": 0.625}),
