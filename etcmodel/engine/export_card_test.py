@@ -103,10 +103,9 @@ class ExportCardTest(CommandTestCase):
     def export(cls, weights, output=None, **options):
         return export.export(
             export.Options(
-                model_dir=cls.run_dir,
                 output_dir=output or cls.path_of(weights),
                 weights=weights,
-                **{"tolerance": 0.99, **options},
+                **{"model_dir": cls.run_dir, "tolerance": 0.99, **options},
             )
         )
 
@@ -274,6 +273,18 @@ class ExportCardTest(CommandTestCase):
         ):
             found = export_card._is_best(self.path(path), f"{run}/")
             self.assertEqual(expected, found, path)
+
+    def test_a_checkpoint_of_another_run(self):
+        shutil.copytree(self.run_dir, run := self.path("run"))
+        runs.save_validation({"accuracy": 0.5}, 1, run)
+        for checkpoint, is_own in ((run, True), (self.run_dir, False)):
+            output = self.path(f"exported_{is_own}")
+            self.export("float32", output, model_dir=run, checkpoint=checkpoint)
+            with open(os.path.join(output, "README.md")) as stream:
+                text = stream.read()
+            self.assertIn("training steps: 1", text)
+            for part in ("| accuracy | 0.5 |", "data: 9 exam", "1, each of 3"):
+                self.assertEqual(is_own, part in text, part)
 
     def test_training_records_that_are_gone(self):
         note = runs.read(self.run_dir)

@@ -196,7 +196,7 @@ def _data(facts: Facts) -> str:
             text += f", each of {facts.batch_size:,} examples"
     text += "."
     if facts.num_examples is None:
-        text += " The training records were not there at the export."
+        text += " The export found no training records of this checkpoint."
     return text
 
 
