@@ -61,6 +61,7 @@ def write(
         num_examples=_num_examples(params, note),
         steps=step,
         batch_size=_train_data(params).get("global_batch_size"),
+        unit="segments" if spec.reads_segments else "examples",
         main_metric=main_metric,
         run_metrics=_metrics_only((validations or {}).get(step, {}), spec),
         versions=_versions(options.weights, model, module, requests, measured),

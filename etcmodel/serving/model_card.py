@@ -63,6 +63,7 @@ class Facts:
         num_examples: number of training examples; None if unknown.
         steps: number of training steps; None if unknown.
         batch_size: training examples, or segments, per step; None if unknown.
+        unit: what the batch size counts: "examples" or "segments".
         main_metric: name of the metric that selected the checkpoint; None if
             none did.
         run_metrics: metrics of the run's own validation of the checkpoint.
@@ -87,6 +88,7 @@ class Facts:
     num_examples: int | None
     steps: int | None
     batch_size: int | None
+    unit: str
     main_metric: str | None
     run_metrics: Mapping[str, float]
     versions: Sequence[Version]
@@ -193,7 +195,7 @@ def _data(facts: Facts) -> str:
     if facts.steps is not None:
         text += f"; training steps: {facts.steps:,}"
         if facts.batch_size:
-            text += f", each of {facts.batch_size:,} examples"
+            text += f", each of {facts.batch_size:,} {facts.unit}"
     text += "."
     if facts.num_examples is None:
         text += " The export found no training records of this checkpoint."

@@ -28,6 +28,7 @@ _FACTS = model_card.Facts(
     num_examples=1234,
     steps=50,
     batch_size=16,
+    unit="examples",
     main_metric="f1",
     run_metrics={"f1": 0.61},
     versions=[model_card.Version("float32", 400_000_000, 0.25)],
@@ -111,6 +112,8 @@ class ModelCardTest(tf.test.TestCase):
             "Exported with etcmodel 0.1.0, python 3.11",
         ):
             self.assertIn(text, body)
+        _, body = _card(unit="segments")
+        self.assertIn("steps: 50, each of 16 segments.", body)
         _, body = _card(num_examples=None, steps=None, run_metrics={})
         self.assertIn("a number of examples that is not known", body)
         self.assertNotIn("| f1", body)
