@@ -27,7 +27,8 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
         rank: number of columns of the first factor, such as 8.
 
     Raises:
-        ValueError: the rank is below 1, or the encoder already has LoRA.
+        ValueError: the rank is below 1, the encoder is frozen, or it already
+            has LoRA.
     """
     keras_compat.build_once(encoder, None)
     new = _parts(*filter(_is_new, _parts(encoder)), *encoder.added_layers)
@@ -41,6 +42,13 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
         # a variable in Keras 3.
         if getattr(dense.kernel, "trainable", True)
     }
+    if not (
+        encoder.trainable and any(x.trainable for x in projections.values())
+    ):
+        raise ValueError(
+            "The encoder is frozen, so the factors would not be trained. Leave "
+            "the encoder trainable; add_lora freezes it."
+        )
     for dense in projections.values():
         lora.enable(dense, rank)
     for layer in old:

@@ -156,10 +156,14 @@ class AddLoraTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_errors(self):
         encoder = _encoder()
-        with self.assertRaisesRegex(ValueError, "LoRA is 0, but must be"):
+        with self.assertRaisesRegex(ValueError, "LoRA rank is 0, but must be"):
             lora.add_lora(encoder, 0)
         lora.add_lora(encoder, 1)
         with self.assertRaisesRegex(ValueError, "already has factors"):
+            lora.add_lora(encoder, 1)
+        encoder = _encoder()
+        encoder.trainable = False
+        with self.assertRaisesRegex(ValueError, "trainable; add_lora freezes"):
             lora.add_lora(encoder, 1)
 
 
