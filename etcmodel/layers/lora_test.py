@@ -112,7 +112,7 @@ class LoraTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "is 0, but must be at least 1"):
             lora.enable(layer, 0)
         lora.enable(layer, 1)
-        with self.assertRaisesRegex(ValueError, "already has factors"):
+        with self.assertRaisesRegex(ValueError, "already has LoRA factors"):
             lora.enable(layer, 1)
 
 

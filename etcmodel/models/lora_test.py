@@ -159,7 +159,7 @@ class AddLoraTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "LoRA rank is 0, but must be"):
             lora.add_lora(encoder, 0)
         lora.add_lora(encoder, 1)
-        with self.assertRaisesRegex(ValueError, "already has factors"):
+        with self.assertRaisesRegex(ValueError, "already has LoRA factors"):
             lora.add_lora(encoder, 1)
         encoder = _encoder()
         encoder.trainable = False
