@@ -18,9 +18,11 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
     embeddings of relative positions and of visual features, and ReadTwice's
     memories and its attention to them.
 
-    Checkpoints contain the factors; `.keras` files do not. `load_checkpoint`
-    adds their products to the kernels when it reads such a checkpoint, so an
-    encoder without LoRA computes the same as the trained one.
+    Checkpoints contain the factors. `load_checkpoint` adds their products to
+    the kernels when it reads such a checkpoint, so an encoder without LoRA
+    computes the same as the trained one. `.keras` files do not contain the
+    factors: Keras 3 stores the merged kernels, and under Keras 2 the `.keras`
+    file of an encoder with LoRA cannot be loaded.
 
     Args:
         encoder: an `EtcModel` or `ReadTwiceModel`; built if it is not.
