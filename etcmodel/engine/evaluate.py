@@ -56,7 +56,8 @@ class Rounded(NamedTuple):
         metrics: precision of the weights -> metrics by name.
         main_metric: the metric that selects checkpoints.
         is_lower_better: whether lower values of the main metric are better.
-        num_examples: number of validation examples; None if unknown.
+        num_examples: number of validation examples; None if unknown, or if
+            `trainer.validation_steps` limits them.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -152,11 +153,12 @@ def _evaluate(
             found[kind] = runner_lib.run_mode(runner, params, "eval")
             found[kind]["step"] = step
     trainer = params.trainer
+    is_whole = trainer.validation_steps == -1
     return checkpoint, Rounded(
         found,
         trainer.best_checkpoint_eval_metric,
         trainer.best_checkpoint_metric_comp == "lower",
-        metadata and metadata["num_examples"],
+        metadata["num_examples"] if metadata and is_whole else None,
     )
 
 

@@ -274,6 +274,17 @@ class ExportCardTest(CommandTestCase):
             found = export_card._is_best(self.path(path), f"{run}/")
             self.assertEqual(expected, found, path)
 
+    def test_measuring_a_part_of_the_data(self):
+        found = evaluate.evaluate_rounded(
+            evaluate.Options(
+                model_dir=self.run_dir,
+                validation_data=self.records,
+                params_override={"trainer.validation_steps": 1},
+            ),
+            kinds=["float32"],
+        )
+        self.assertIsNone(found.num_examples)
+
     def test_a_checkpoint_of_another_run(self):
         shutil.copytree(self.run_dir, run := self.path("run"))
         runs.save_validation({"accuracy": 0.5}, 1, run)
