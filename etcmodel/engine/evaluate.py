@@ -74,7 +74,7 @@ def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
     Raises:
         UserError: an option, the run or the records cannot be used.
     """
-    checkpoint, rounded = _start(options, ["float32"], reporter)
+    checkpoint, rounded = _start(options, None, reporter)
     metrics = rounded.metrics["float32"]
     if options.output:
         with atomic_file(options.output) as stream:
@@ -98,7 +98,7 @@ def evaluate_rounded(
 
 
 def _start(options, kinds, reporter) -> tuple[str, Rounded]:
-    """Checks the options, and evaluates."""
+    """Checks the options, and evaluates; without `kinds`, for the run's log."""
     reporter = reporter or Reporter("quiet")
     options_lib.check(options)
     paths.check(options)
@@ -142,13 +142,15 @@ def _evaluate(
     tuned = spec if options.tune else None
     with runner_lib.quiet(options.verbose), runner_lib.same_precision():
         _, runner = runner_lib.make_runner(
-            params, "eval", model_dir, tuned, reporter=reporter
+            *(params, "eval", model_dir, tuned),
+            reporter=reporter,
+            save_summary=kinds is None,
         )
         with run_directory.restoring(checkpoint):
             runs.check_rank(checkpoint, params.task.lora_rank)
             runner.controller.restore_checkpoint(checkpoint)
         found, step = {}, int(runner.trainer.global_step.numpy())
-        for kind in kinds:
+        for kind in kinds or ["float32"]:
             round_model(runner.trainer.model, kind)
             found[kind] = runner_lib.run_mode(runner, params, "eval")
             found[kind]["step"] = step

@@ -284,6 +284,8 @@ class ExportCardTest(CommandTestCase):
             kinds=["float32"],
         )
         self.assertIsNone(found.num_examples)
+        # The metrics of exports are not in the run's TensorBoard log.
+        self.assertNotIn("validation", os.listdir(self.run_dir))
 
     def test_a_checkpoint_of_another_run(self):
         shutil.copytree(self.run_dir, run := self.path("run"))
