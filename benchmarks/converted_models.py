@@ -7,7 +7,8 @@ fills it. Each format computes the logits of the same features, one record at a
 time: `saved_model` through the signature `features`, the others with the files
 that `export --format=...` writes. Columns are the median and the fastest time
 of a request, the ratio of the median to that of `saved_model`, the largest
-difference from its outputs, the seconds to export, and the size of the file.
+difference from its outputs, the seconds to export, and the size of the
+directory in megabytes.
 """
 
 import os

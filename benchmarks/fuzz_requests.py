@@ -317,12 +317,16 @@ def call_all(
     for i in range(number):
         name = names[i % len(names)]
         inputs = odd_requests.make_tensors(requests[name], seed, i)
+        errors = counts.errors
         problem = _call_problem(call, name, inputs, counts)
+        has_failed = counts.errors > errors
         # The segments of a document of ReadTwice do affect each other.
         if not problem and not (
             name == signatures.FEATURES and registry.get(task).reads_segments
         ):
-            problem = _beside(call, name, inputs, requests[name], alone[name])
+            problem = _beside(
+                *(call, name, inputs, requests[name], alone[name], has_failed)
+            )
         if not problem and i % _BATCH == 0:
             for x, y in call(name, requests[name]).items():
                 if not np.array_equal(alone[name][x], y):
@@ -334,8 +338,11 @@ def call_all(
             )
 
 
-def _beside(call, name, odd, good, expected) -> str | None:
-    """Returns how a good record's answer changes in a batch with odd ones."""
+def _beside(call, name, odd, good, expected, has_failed) -> str | None:
+    """Returns how a good record's answer changes in a batch with odd ones.
+
+    If the odd records fail alone (`has_failed`), the batch may fail, too.
+    """
     shapes = zip(odd.values(), good.values(), strict=True)
     if any(x.shape[1:] != np.shape(y)[1:] for x, y in shapes):
         return None
@@ -344,8 +351,9 @@ def _beside(call, name, odd, good, expected) -> str | None:
     both = {key: np.concatenate([x, good[key]]) for key, x in odd.items()}
     try:
         found = call(name, both)
-    except (tf.errors.OpError, UnicodeDecodeError):
-        return None
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        shown = f"a good record beside it fails: {str(error)[:300]}"
+        return None if has_failed else shown
     for key, x in expected.items():
         own = found[key][-len(x) :]
         if own.shape == x.shape and not is_same(x.tolist(), own.tolist()):

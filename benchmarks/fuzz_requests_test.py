@@ -1,8 +1,12 @@
 """Sends some odd requests for one task; the benchmark sends many."""
 
+from unittest import mock
+
+import numpy as np
 import tensorflow as tf
 
 from benchmarks import fuzz_requests
+from benchmarks import odd_requests
 from benchmarks import program
 
 
@@ -45,6 +49,25 @@ class FuzzRequestsTest(tf.test.TestCase):
                 self.assertIsNone(found)
             else:
                 self.assertIn(problem, found)
+
+    def test_a_good_record_that_fails_beside_another(self):
+        good, odd = ({"query": np.array([x])} for x in (1.0, 2.0))
+        for is_bad in (False, True):
+            counts = fuzz_requests.Counts()
+
+            def function(query, is_bad=is_bad):
+                if len(query) > 1 or (is_bad and query[0] == 2):
+                    raise tf.errors.InvalidArgumentError(None, None, "query")
+                return {"y": query}
+
+            with mock.patch.object(odd_requests, "make_tensors") as make:
+                make.return_value = odd
+                fuzz_requests.call_all(
+                    *("openkp", {"text": function}, {"text": good}),
+                    *(1, 1, counts),
+                )
+            # The batch may fail if the odd record fails alone.
+            self.assertLen(counts.failures, 0 if is_bad else 1)
 
     def test_answers_are_compared(self):
         expected = {"a": ["x", 0.5], "b": 1}

@@ -241,6 +241,11 @@ def _measure(values) -> Iterator[program.Line]:
                     server, bodies, range(len(bodies)), 1, values.limit_s
                 )
                 expected = dict(alone.answers)
+                if len(expected) < len(bodies):
+                    raise ValueError(
+                        f"One client got {len(expected)} of {len(bodies)} "
+                        "answers in time. Raise `--limit_s`."
+                    )
                 yield _line(server, int(size), 1, alone, expected)
                 for number in map(int, values.clients):
                     asked = ask_all(

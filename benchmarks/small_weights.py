@@ -5,8 +5,9 @@
 Exports a HotpotQA model with random weights as float32, bfloat16 and int8, and
 loads each SavedModel. Columns are the size of the directory, its ratio to that
 of float32, the milliseconds of a request through `serving_default`, the seconds
-of the export, and the largest difference of an answer's probability to that of
-float32.
+to build and export the model, and the largest difference of an answer's
+probability to that of float32. The first export also pays for work that is done
+once per process, such as tracing shared functions.
 """
 
 import os

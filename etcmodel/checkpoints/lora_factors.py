@@ -49,6 +49,18 @@ def merge(kernel, *factors) -> np.ndarray:
     return kernel + a @ b
 
 
+def merge_in_place(weights: Mapping[str, tf.Variable]) -> None:
+    """Adds the products of factors to the kernels, and makes them zero.
+
+    Args:
+        weights: name -> weight, with the factors.
+    """
+    _, factors = split(weights)
+    for name, pair in factors.items():
+        weights[name].assign(merge(weights[name], *pair))
+    restart(factors)
+
+
 def restart(factors: Mapping[str, list[tf.Variable]]) -> None:
     """Sets the products of factors to zero; see `split`."""
     for _, b in factors.values():

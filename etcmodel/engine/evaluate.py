@@ -56,7 +56,8 @@ class Rounded(NamedTuple):
         metrics: precision of the weights -> metrics by name.
         main_metric: the metric that selects checkpoints.
         is_lower_better: whether lower values of the main metric are better.
-        num_examples: number of validation examples; None if unknown.
+        num_examples: number of validation examples; None if unknown, or if
+            `trainer.validation_steps` limits them.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -73,7 +74,7 @@ def evaluate(options: Options, reporter: Reporter | None = None) -> Result:
     Raises:
         UserError: an option, the run or the records cannot be used.
     """
-    checkpoint, rounded = _start(options, ["float32"], reporter)
+    checkpoint, rounded = _start(options, None, reporter)
     metrics = rounded.metrics["float32"]
     if options.output:
         with atomic_file(options.output) as stream:
@@ -97,7 +98,7 @@ def evaluate_rounded(
 
 
 def _start(options, kinds, reporter) -> tuple[str, Rounded]:
-    """Checks the options, and evaluates."""
+    """Checks the options, and evaluates; without `kinds`, for the run's log."""
     reporter = reporter or Reporter("quiet")
     options_lib.check(options)
     paths.check(options)
@@ -120,7 +121,6 @@ def _evaluate(
     run_options.check_data(params, "eval")
     if options.output:
         paths.check_params(params, "output", options.output, "metrics")
-    from etcmodel.serving import small_weights
     from etcmodel.training import configuration
     from etcmodel.training import run_directory
 
@@ -142,23 +142,40 @@ def _evaluate(
     tuned = spec if options.tune else None
     with runner_lib.quiet(options.verbose), runner_lib.same_precision():
         _, runner = runner_lib.make_runner(
-            params, "eval", model_dir, tuned, reporter=reporter
+            *(params, "eval", model_dir, tuned),
+            reporter=reporter,
+            save_summary=kinds is None,
         )
         with run_directory.restoring(checkpoint):
             runs.check_rank(checkpoint, params.task.lora_rank)
             runner.controller.restore_checkpoint(checkpoint)
         found, step = {}, int(runner.trainer.global_step.numpy())
-        for kind in kinds:
-            small_weights.round_weights(runner.trainer.model.variables, kind)
+        for kind in kinds or ["float32"]:
+            round_model(runner.trainer.model, kind)
             found[kind] = runner_lib.run_mode(runner, params, "eval")
             found[kind]["step"] = step
     trainer = params.trainer
+    is_whole = trainer.validation_steps == -1
     return checkpoint, Rounded(
         found,
         trainer.best_checkpoint_eval_metric,
         trainer.best_checkpoint_metric_comp == "lower",
-        metadata and metadata["num_examples"],
+        metadata["num_examples"] if metadata and is_whole else None,
     )
+
+
+def round_model(model: Any, kind: str) -> None:
+    """Rounds a model's weights in place, as `export` rounds those it loads.
+
+    Like `export`, merges LoRA's factors before it rounds.
+    """
+    from etcmodel.checkpoints import lora_factors
+    from etcmodel.serving import small_weights
+    from etcmodel.weight_paths import get_weight_paths
+
+    if kind != "float32":
+        lora_factors.merge_in_place(get_weight_paths(model))
+        small_weights.round_weights(model.variables, kind)
 
 
 def _check_tuned(spec, task_params) -> None:

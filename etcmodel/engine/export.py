@@ -34,7 +34,7 @@ class Options(run_options.CheckpointOptions):
             model card states the metrics. Nothing is written if the main metric
             is more than `tolerance` worse than with float32.
         tolerance: how far the main metric may fall, as a share of its scale:
-            0.01 is one point of a hundred.
+            0.01 is one point of a hundred. Less than 1.
         license: licence of the model, for its card: the name that the Hugging
             Face hub uses, such as apache-2.0.
         language: code of a language of the training data, such as en, for the
@@ -81,6 +81,7 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     options_lib.check(options)
     paths.check(options)
     _check_format(options)
+    rounded_metrics.check_tolerance(options)
     experiment, configured = run_options.use_saved_params(options, reporter)
     spec = registry.task_of_experiment(experiment)
     registry.get_with_answers(spec.name)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etcmodel import run_paths
 from etcmodel.engine import evaluate
 from etcmodel.engine.trained_model import TrainedModel
 from etcmodel.errors import UserError
@@ -19,6 +20,8 @@ from etcmodel.training import provenance
 from etcmodel.training import runs
 
 _PACKAGES = ("etcmodel", "tensorflow", "tensorflow-text", "python")
+# The configuration of a checkpoint whose run is not known.
+_NO_PARAMS = {"trainer": {}, "task": {}}
 
 
 def write(
@@ -40,9 +43,13 @@ def write(
         measured: metrics on validation data; None without such data.
     """
     spec, model_dir = model.spec, options.model_dir
-    note, params = runs.read(model_dir), _read_params(model_dir)
-    step = _step_of(model.checkpoint)
-    main_metric = params["trainer"].get("best_checkpoint_eval_metric")
+    note, params, validations = {}, _NO_PARAMS, None
+    if _is_same(run_paths.directory(model.checkpoint), model_dir):
+        note, params = runs.read(model_dir), _read_params(model_dir)
+        validations = runs.read_validations(model_dir)
+    step, main_metric = _step_of(model.checkpoint), None
+    if _is_best(model.checkpoint, model_dir):
+        main_metric = params["trainer"].get("best_checkpoint_eval_metric")
     tokenizer = model.preprocessor.tokenizer
     variables = saved_model.model_variables(model.model)
     facts = model_card.Facts(
@@ -54,10 +61,9 @@ def write(
         num_examples=_num_examples(params, note),
         steps=step,
         batch_size=_train_data(params).get("global_batch_size"),
-        main_metric=measured.main_metric if measured else main_metric,
-        run_metrics=_metrics_only(
-            (runs.read_validations(model_dir) or {}).get(step, {}), spec
-        ),
+        unit="segments" if spec.reads_segments else "examples",
+        main_metric=main_metric,
+        run_metrics=_metrics_only((validations or {}).get(step, {}), spec),
         versions=_versions(options.weights, model, module, requests, measured),
         num_validated=measured and measured.num_examples,
         num_parameters=sum(x.shape.num_elements() for x in variables),
@@ -80,10 +86,20 @@ def write(
 def _read_params(model_dir: str) -> dict[str, Any]:
     """Returns the run's configuration; an empty one if it has none."""
     try:
-        return {"trainer": {}, "task": {}, **runs.read_params(model_dir)}
+        return _NO_PARAMS | runs.read_params(model_dir)
     except UserError:
         # Without it, `experiment` and other options configure the model.
-        return {"trainer": {}, "task": {}}
+        return _NO_PARAMS
+
+
+def _is_best(checkpoint: str, model_dir: str) -> bool:
+    """Returns whether the run's main metric selected a checkpoint."""
+    best = os.path.join(model_dir, run_paths.BEST)
+    return _is_same(os.path.dirname(checkpoint), best)
+
+
+def _is_same(directory: str, other: str) -> bool:
+    return os.path.realpath(directory) == os.path.realpath(other)
 
 
 def _train_data(params) -> dict[str, Any]:

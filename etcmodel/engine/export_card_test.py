@@ -103,10 +103,9 @@ class ExportCardTest(CommandTestCase):
     def export(cls, weights, output=None, **options):
         return export.export(
             export.Options(
-                model_dir=cls.run_dir,
                 output_dir=output or cls.path_of(weights),
                 weights=weights,
-                **{"tolerance": 1.0, **options},
+                **{"model_dir": cls.run_dir, "tolerance": 0.99, **options},
             )
         )
 
@@ -260,7 +259,45 @@ class ExportCardTest(CommandTestCase):
             self.export(
                 "int8", output, validation_data=self.records, tolerance=0.05
             )
+        with self.assertRaisesRegex(UserError, "`tolerance` is 1.0, but"):
+            self.export("int8", output, tolerance=1.0)
         self.assertEmpty(os.listdir(self.directory))
+
+    def test_only_the_best_directory_has_selected_checkpoints(self):
+        self.assertNotIn("selected", self.read_card("int8").text)
+        run = self.path("run")
+        for path, expected in (
+            ("run/best_ckpt/best_ckpt-1", True),
+            ("run/ckpt-1", False),
+            ("other/best_ckpt/best_ckpt-1", False),
+        ):
+            found = export_card._is_best(self.path(path), f"{run}/")
+            self.assertEqual(expected, found, path)
+
+    def test_measuring_a_part_of_the_data(self):
+        found = evaluate.evaluate_rounded(
+            evaluate.Options(
+                model_dir=self.run_dir,
+                validation_data=self.records,
+                params_override={"trainer.validation_steps": 1},
+            ),
+            kinds=["float32"],
+        )
+        self.assertIsNone(found.num_examples)
+        # The metrics of exports are not in the run's TensorBoard log.
+        self.assertNotIn("validation", os.listdir(self.run_dir))
+
+    def test_a_checkpoint_of_another_run(self):
+        shutil.copytree(self.run_dir, run := self.path("run"))
+        runs.save_validation({"accuracy": 0.5}, 1, run)
+        for checkpoint, is_own in ((run, True), (self.run_dir, False)):
+            output = self.path(f"exported_{is_own}")
+            self.export("float32", output, model_dir=run, checkpoint=checkpoint)
+            with open(os.path.join(output, "README.md")) as stream:
+                text = stream.read()
+            self.assertIn("training steps: 1", text)
+            for part in ("| accuracy | 0.5 |", "data: 9 exam", "1, each of 3"):
+                self.assertEqual(is_own, part in text, part)
 
     def test_training_records_that_are_gone(self):
         note = runs.read(self.run_dir)

@@ -10,6 +10,16 @@ from etcmodel.errors import UserError
 from etcmodel.pipeline.spec import TaskSpec
 
 
+def check_tolerance(options: Any) -> None:
+    """Raises a `UserError` if `tolerance` is no share of a scale."""
+    # NaN is refused, too.
+    if not 0 <= options.tolerance < 1:
+        raise UserError(
+            f"`tolerance` is {options.tolerance}, but must be at least 0 and "
+            "less than 1: 0.01 is one point of a hundred."
+        )
+
+
 def measure(
     options: Any, spec: TaskSpec, reporter: Reporter
 ) -> evaluate.Rounded | None:
@@ -56,8 +66,8 @@ def check(
         weights: precision of the weights to compare with float32.
         tolerance: how far the metric may fall, as a share of its scale.
         max_metric: the metric's scale is 0 to this value. If the float32 metric
-            is outside of it, such as a squared error, its own value is the
-            scale.
+            is outside of it, such as a squared error, or a loss, its own value
+            is the scale.
     """
     name = found.main_metric
     values = [found.metrics[x].get(name) for x in ("float32", weights)]
@@ -68,7 +78,8 @@ def check(
             "`validation_data`, or none."
         )
     before, after = values
-    scale = max_metric if 0 <= before <= max_metric else abs(before)
+    is_scaled = 0 <= before <= max_metric and not name.endswith("loss")
+    scale = max_metric if is_scaled else abs(before)
     fall = after - before if found.is_lower_better else before - after
     # NaN is refused, too.
     if weights == "float32" or fall <= tolerance * scale:

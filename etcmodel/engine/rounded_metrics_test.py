@@ -12,9 +12,9 @@ from etcmodel.errors import UserError
 _NAN = float("nan")
 
 
-def _found(before, after, is_lower_better=False):
-    metrics = {"float32": {"f1": before}, "int8": {"f1": after}}
-    return evaluate.Rounded(metrics, "f1", is_lower_better, 9)
+def _found(before, after, is_lower_better=False, name="f1"):
+    metrics = {"float32": {name: before}, "int8": {name: after}}
+    return evaluate.Rounded(metrics, name, is_lower_better, 9)
 
 
 class RoundedMetricsTest(tf.test.TestCase, parameterized.TestCase):
@@ -49,6 +49,18 @@ class RoundedMetricsTest(tf.test.TestCase, parameterized.TestCase):
             rounded_metrics.check(
                 _found(before, after, is_lower), "int8", 0.01, scale
             )
+
+    def test_a_loss_is_its_own_scale(self):
+        check = rounded_metrics.check
+        check(_found(0.9, 0.908, True, "a_loss"), "int8", 0.01, 100)
+        with self.assertRaisesRegex(UserError, "more than 0.009, the limit"):
+            check(_found(0.9, 0.91, True, "a_loss"), "int8", 0.01, 100)
+
+    @parameterized.parameters(-0.1, 1.0, 1.85, _NAN)
+    def test_tolerance_out_of_range(self, tolerance):
+        options = types.SimpleNamespace(tolerance=tolerance)
+        with self.assertRaisesRegex(UserError, f"`tolerance` is {tolerance}, "):
+            rounded_metrics.check_tolerance(options)
 
     def test_data_without_the_metric(self):
         with self.assertRaisesRegex(UserError, "do not have the metric f1"):

@@ -123,6 +123,7 @@ def make_runner(
     spec=None,
     watch: Watch | None = None,
     reporter: Reporter | None = None,
+    save_summary: bool = True,
 ):
     """Builds the task, the model and the Model Garden's runner.
 
@@ -134,6 +135,7 @@ def make_runner(
             saved in the run.
         watch: observes the training.
         reporter: shows notes; by default they are not shown.
+        save_summary: whether to write summaries for TensorBoard.
 
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
@@ -194,6 +196,7 @@ def make_runner(
                 trainer=trainer,
                 train_actions=[actions.after_steps],
                 eval_actions=[actions.after_validation],
+                save_summary=save_summary,
             )
         actions.trainer = trainer
     except ValueError as error:

@@ -103,9 +103,11 @@ class EmbeddingLookup(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
                 axes=1,
             )
         else:
-            output = tf.cast(
-                tf.gather(self.embedding_table, input_ids), self.compute_dtype
-            )
+            table = self.embedding_table
+            if not isinstance(table, tf.Variable):
+                # A variable of Keras 3 would be read as a whole.
+                table = table.value
+            output = tf.cast(tf.gather(table, input_ids), self.compute_dtype)
         if self.projection is not None:
             # [..., projection_size]
             output = self.projection(output)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -52,6 +53,17 @@ class EmbeddingLookupTest(tf.test.TestCase, parameterized.TestCase):
         # Truncation at two standard deviations reduces the standard deviation
         # to 0.8796 of its value.
         self.assertNear(0.2639, np.std(layer.get_weights()[0]), 0.01)
+
+    @pytest.mark.both_kerases
+    def test_reads_only_the_rows_of_the_ids(self):
+        layer = embedding.EmbeddingLookup(7, 4)
+        layer.build((None, None))
+        graph = tf.function(layer).get_concrete_function(
+            tf.TensorSpec([None, 2], tf.int32)
+        )
+        types = {x.type for x in graph.graph.get_operations()}
+        self.assertIn("ResourceGather", types)
+        self.assertNotIn("ReadVariableOp", types)
 
 
 if __name__ == "__main__":

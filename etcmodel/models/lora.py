@@ -18,16 +18,19 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
     embeddings of relative positions and of visual features, and ReadTwice's
     memories and its attention to them.
 
-    Checkpoints contain the factors; `.keras` files do not. `load_checkpoint`
-    adds their products to the kernels when it reads such a checkpoint, so an
-    encoder without LoRA computes the same as the trained one.
+    Checkpoints contain the factors. `load_checkpoint` adds their products to
+    the kernels when it reads such a checkpoint, so an encoder without LoRA
+    computes the same as the trained one. `.keras` files do not contain the
+    factors: Keras 3 stores the merged kernels, and under Keras 2 the `.keras`
+    file of an encoder with LoRA cannot be loaded.
 
     Args:
         encoder: an `EtcModel` or `ReadTwiceModel`; built if it is not.
         rank: number of columns of the first factor, such as 8.
 
     Raises:
-        ValueError: the rank is below 1, or the encoder already has LoRA.
+        ValueError: the rank is below 1, the encoder is frozen, or it already
+            has LoRA.
     """
     keras_compat.build_once(encoder, None)
     new = _parts(*filter(_is_new, _parts(encoder)), *encoder.added_layers)
@@ -41,6 +44,13 @@ def add_lora(encoder: EncoderLayer, rank: int) -> None:
         # a variable in Keras 3.
         if getattr(dense.kernel, "trainable", True)
     }
+    if not (
+        encoder.trainable and any(x.trainable for x in projections.values())
+    ):
+        raise ValueError(
+            "The encoder is frozen, so the factors would not be trained. Leave "
+            "the encoder trainable; add_lora freezes it."
+        )
     for dense in projections.values():
         lora.enable(dense, rank)
     for layer in old:

@@ -161,6 +161,10 @@ class AddLoraTest(tf.test.TestCase, parameterized.TestCase):
         lora.add_lora(encoder, 1)
         with self.assertRaisesRegex(ValueError, "already has LoRA factors"):
             lora.add_lora(encoder, 1)
+        encoder = _encoder()
+        encoder.trainable = False
+        with self.assertRaisesRegex(ValueError, "trainable; add_lora freezes"):
+            lora.add_lora(encoder, 1)
 
 
 if __name__ == "__main__":

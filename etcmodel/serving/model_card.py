@@ -63,7 +63,9 @@ class Facts:
         num_examples: number of training examples; None if unknown.
         steps: number of training steps; None if unknown.
         batch_size: training examples, or segments, per step; None if unknown.
-        main_metric: name of the metric that selects checkpoints.
+        unit: what the batch size counts: "examples" or "segments".
+        main_metric: name of the metric that selected the checkpoint; None if
+            none did.
         run_metrics: metrics of the run's own validation of the checkpoint.
         versions: the measured precisions; the exported one is last.
         num_validated: number of validation examples.
@@ -86,7 +88,8 @@ class Facts:
     num_examples: int | None
     steps: int | None
     batch_size: int | None
-    main_metric: str
+    unit: str
+    main_metric: str | None
     run_metrics: Mapping[str, float]
     versions: Sequence[Version]
     num_validated: int | None
@@ -192,10 +195,10 @@ def _data(facts: Facts) -> str:
     if facts.steps is not None:
         text += f"; training steps: {facts.steps:,}"
         if facts.batch_size:
-            text += f", each of {facts.batch_size:,} examples"
+            text += f", each of {facts.batch_size:,} {facts.unit}"
     text += "."
     if facts.num_examples is None:
-        text += " The training records were not there at the export."
+        text += " The export found no training records of this checkpoint."
     return text
 
 
@@ -210,10 +213,9 @@ def _metrics(facts: Facts) -> str:
             names = " and ".join(x.weights for x in others)
             text += f" and, to compare, with {names}"
         columns = {x.weights: _finite(x.metrics) for x in facts.versions}
-        return (
-            f"{text}. `{facts.main_metric}` selected the checkpoint.\n\n"
-            + _table("metric", columns)
-        )
+        if facts.main_metric:
+            text += f". `{facts.main_metric}` selected the checkpoint"
+        return f"{text}.\n\n" + _table("metric", columns)
     text = "No metric was measured when the model was exported."
     if others:
         text = (
@@ -223,11 +225,13 @@ def _metrics(facts: Facts) -> str:
     run_metrics = _finite(facts.run_metrics)
     if not run_metrics:
         return text
-    return (
-        f"{text} The validation of the training measured, with the weights of "
-        f"the checkpoint; `{facts.main_metric}` selected it:\n\n"
-        + _table("metric", {"value": run_metrics})
+    text += (
+        " The validation of the training measured, with the weights of the "
+        "checkpoint"
     )
+    if facts.main_metric:
+        text += f"; `{facts.main_metric}` selected it"
+    return f"{text}:\n\n" + _table("metric", {"value": run_metrics})
 
 
 def _table(title: str, columns: Mapping[str, Mapping[str, float]]) -> str:

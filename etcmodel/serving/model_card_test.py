@@ -28,6 +28,7 @@ _FACTS = model_card.Facts(
     num_examples=1234,
     steps=50,
     batch_size=16,
+    unit="examples",
     main_metric="f1",
     run_metrics={"f1": 0.61},
     versions=[model_card.Version("float32", 400_000_000, 0.25)],
@@ -111,9 +112,22 @@ class ModelCardTest(tf.test.TestCase):
             "Exported with etcmodel 0.1.0, python 3.11",
         ):
             self.assertIn(text, body)
+        _, body = _card(unit="segments")
+        self.assertIn("steps: 50, each of 16 segments.", body)
         _, body = _card(num_examples=None, steps=None, run_metrics={})
         self.assertIn("a number of examples that is not known", body)
         self.assertNotIn("| f1", body)
+
+    def test_a_checkpoint_that_no_metric_selected(self):
+        measured = [
+            model_card.Version("float32", 400_000_000, 0.25, {"f1": 0.625})
+        ]
+        for versions in (_FACTS.versions, measured):
+            _, body = _card(versions=versions)
+            self.assertIn("`f1` selected", body)
+            _, body = _card(versions=versions, main_metric=None)
+            self.assertNotIn("selected", body)
+            self.assertRegex(body, r"[.:]\n\n\| metric")
 
     def test_compares_rounded_weights(self):
         versions = [
