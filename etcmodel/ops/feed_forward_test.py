@@ -8,6 +8,23 @@ from etcmodel.ops import feed_forward
 from etcmodel.ops.attention import streaming
 
 
+def _second_derivatives(tensors, jit_compile):
+    """Returns a function that differentiates a function's slopes."""
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def second(function):
+        with tf.GradientTape() as outer:
+            outer.watch(tensors)
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                value = tf.reduce_sum(tf.sin(function(*tensors)))
+            slopes = tape.gradient(value, tensors)
+            total = tf.add_n([tf.reduce_sum(x**2) for x in slopes])
+        return outer.gradient(total, tensors)
+
+    return second
+
+
 class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
     def _tensors(self, num_rows, sizes, dtype=np.float64):
         generator = np.random.default_rng(1)
@@ -151,17 +168,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
         def formula(rows, k0, k1, b0, b1):
             return tf.tanh(rows @ k0 + b0) @ k1 + b1
 
-        @tf.function(autograph=False, jit_compile=True)
-        def second(function):
-            with tf.GradientTape() as outer:
-                outer.watch(tensors)
-                with tf.GradientTape() as tape:
-                    tape.watch(tensors)
-                    value = tf.reduce_sum(tf.sin(function(*tensors)))
-                slopes = tape.gradient(value, tensors)
-                total = tf.add_n([tf.reduce_sum(x**2) for x in slopes])
-            return outer.gradient(total, tensors)
-
+        second = _second_derivatives(tensors, jit_compile=True)
         with mock.patch.object(streaming, "CHUNK_ELEMENTS", 20):
             found = second(chunks)
         for x, y in zip(second(formula), found, strict=True):
@@ -183,18 +190,7 @@ class DenseChainTest(tf.test.TestCase, parameterized.TestCase):
             inner = rows @ (kernels[0] + a0 @ b0) + biases[0]
             return tf.tanh(inner) @ (kernels[1] + a1 @ b1) + biases[1]
 
-        @tf.function(autograph=False)
-        def second(function):
-            tensors = [rows, *factors]
-            with tf.GradientTape() as outer:
-                outer.watch(tensors)
-                with tf.GradientTape() as tape:
-                    tape.watch(tensors)
-                    value = tf.reduce_sum(tf.sin(function(*tensors)))
-                slopes = tape.gradient(value, tensors)
-                total = tf.add_n([tf.reduce_sum(x**2) for x in slopes])
-            return outer.gradient(total, tensors)
-
+        second = _second_derivatives([rows, *factors], jit_compile=False)
         with mock.patch.object(streaming, "CHUNK_ELEMENTS", 20):
             found = second(chunks)
         for x, y in zip(second(formula), found, strict=True):
