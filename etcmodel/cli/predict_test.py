@@ -32,6 +32,17 @@ def _fake_model(task, answer, has_queries=False, reading=None, **noted):
         yield
 
 
+@contextlib.contextmanager
+def _fake_signatures(task, signatures):
+    """Replaces the loading of a SavedModel by these signatures."""
+    model = mock.Mock(signatures=signatures)
+    with (
+        _fake_model(task, None),
+        mock.patch.object(answers_lib, "load_saved_model", return_value=model),
+    ):
+        yield
+
+
 class PredictTest(CommandTestCase):
     """Tests a model that always answers `paris`, the first candidate."""
 
@@ -342,13 +353,7 @@ class PredictTest(CommandTestCase):
 
         flags = ["--query= Who? ", "--candidate=Oslo", "--candidate= Brno"]
         signatures = {"serving_default": None, "text": answer}
-        model = mock.Mock(signatures=signatures)
-        with (
-            _fake_model("wikihop", None),
-            mock.patch.object(
-                answers_lib, "load_saved_model", return_value=model
-            ),
-        ):
+        with _fake_signatures("wikihop", signatures):
             self.assert_fails(self._predict(*flags), "c.md.*has no text")
             flags.append("--skip_bad_records")
             out = self.assert_succeeds(self._predict(*flags))
@@ -378,13 +383,7 @@ class PredictTest(CommandTestCase):
             return {"keyphrases": tf.constant([["Jan", ""]]), "text": text}
 
         signatures = {"serving_default": None, "text": answer}
-        model = mock.Mock(signatures=signatures)
-        with (
-            _fake_model("openkp", None),
-            mock.patch.object(
-                answers_lib, "load_saved_model", return_value=model
-            ),
-        ):
+        with _fake_signatures("openkp", signatures):
             self.assert_succeeds(self._predict())
         self.assertEqual(
             {"url": "a.md", "KeyPhrases": [["Jan"]]}, read_json(self.output)
