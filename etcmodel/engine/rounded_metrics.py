@@ -1,10 +1,12 @@
 """Measures the metrics of rounded weights before an export."""
 
+import dataclasses
 import functools
 from typing import Any
 
 from etcmodel.engine import evaluate
 from etcmodel.engine import processes
+from etcmodel.engine import run_options
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.pipeline.spec import TaskSpec
@@ -39,17 +41,13 @@ def measure(
     if options.validation_data is None:
         return None
     kinds = [*dict.fromkeys(["float32", options.weights])]
+    shared = {
+        x.name: getattr(options, x.name)
+        for x in dataclasses.fields(run_options.CheckpointOptions)
+    }
     found = processes.run(
         functools.partial(evaluate.evaluate_rounded, kinds=kinds),
-        evaluate.Options(
-            model_dir=options.model_dir,
-            experiment=options.experiment,
-            config_file=options.config_file,
-            params_override=options.params_override,
-            checkpoint=options.checkpoint,
-            validation_data=options.validation_data,
-            verbose=options.verbose,
-        ),
+        evaluate.Options(**shared, validation_data=options.validation_data),
         reporter,
     )
     check(found, options.weights, options.tolerance, spec.max_metric)

@@ -6,6 +6,7 @@ encoder runs once. Only the largest of each row are kept.
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ import tensorflow as tf
 # Number of rows whose probabilities are in memory at once.
 _LONG_ROWS, _GLOBAL_ROWS = 256, 64
 AVERAGE = "average"
+_OBSERVING = threading.Lock()
 
 
 class Limits(NamedTuple):
@@ -158,14 +160,30 @@ class _Mean:
 def observing(
     observers: Sequence[tuple[tf.keras.layers.Layer, Callable]],
 ) -> Iterator[None]:
-    """Sets `score_observer` of attention layers in a with block."""
-    try:
-        for layer, observer in observers:
-            layer.score_observer = observer
-        yield
-    finally:
-        for layer, _ in observers:
-            layer.score_observer = None
+    """Sets `score_observer` of attention layers in a with block.
+
+    Only calls in this thread are observed. Other threads may call the layers;
+    a second thread that observes waits for the first.
+    """
+    with _OBSERVING:
+        try:
+            for layer, observer in observers:
+                layer.score_observer = _of_this_thread(observer)
+            yield
+        finally:
+            for layer, _ in observers:
+                layer.score_observer = None
+
+
+def _of_this_thread(observer: Callable) -> Callable:
+    """Returns an observer that ignores calls in other threads."""
+    thread = threading.get_ident()
+
+    def observe(*values):
+        if threading.get_ident() == thread:
+            observer(*values)
+
+    return observe
 
 
 def read_etc(

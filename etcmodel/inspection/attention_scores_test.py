@@ -1,4 +1,5 @@
 import tempfile
+from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
@@ -92,6 +93,27 @@ class EtcTest(tf.test.TestCase):
             for name, rows in other.heads.items():
                 for x, y in zip(one.heads[name], rows, strict=True):
                     self.assertAllClose(x[[1, 8, 9]], y)
+
+    def test_calls_in_other_threads(self):
+        """Another thread can call the model, or observe it, meanwhile."""
+        encoder, features = self.example.encoder, self.example.features
+        stack = encoder.global_local_transformer_layers
+        layer = stack.fused_att_layers[0].inner_layer
+        expected = scores_lib.read_etc(encoder, features)
+        seen = []
+        with futures.ThreadPoolExecutor() as threads:
+            with scores_lib.observing([(layer, lambda *x: seen.append(x))]):
+                call = threads.submit(encoder, features, training=False)
+                waiting = threads.submit(scores_lib.read_etc, encoder, features)
+                call.result()
+                self.assertEqual([], seen)
+                self.assertFalse(waiting.done())
+                encoder(features, training=False)
+                self.assertLen(seen, 1)
+            found = waiting.result()
+        for one, other in zip(expected, found, strict=True):
+            for name, rows in other.heads.items():
+                self.assertAllClose(one.heads[name].values, rows.values)
 
 
 class ReadTwiceTest(tf.test.TestCase, parameterized.TestCase):

@@ -340,8 +340,10 @@ class FusedGlobalLocalAttention(relative_attention.MultiHeadLayer):
         global_scores = functools.partial(
             attention.global_scores, *global_call[:-1]
         )
-        if self.score_observer is not None:
-            self.score_observer(long_scores, global_scores)
+        # Another thread may reset the attribute.
+        observer = self.score_observer
+        if observer is not None:
+            observer(long_scores, global_scores)
         if not return_attention_scores:
             return outputs
         scores = (

@@ -93,7 +93,9 @@ class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
 
     def _observe_examples(self, attend, examples):
         """Calls the observer; `attend` takes an example's tensors by name."""
-        if self.score_observer is None:
+        # Another thread may reset the attribute.
+        observer = self.score_observer
+        if observer is None:
             return
 
         def scores_of(i):
@@ -105,7 +107,7 @@ class MultiHeadLayer(keras_compat.ConstructorConfig, graph_layer.GraphLayer):
                 }
             )
 
-        self.score_observer(scores_of)
+        observer(scores_of)
 
     def _make_head_projection(self, name, total_size):
         return ProjectAttentionHeads(

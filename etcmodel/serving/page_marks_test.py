@@ -89,6 +89,62 @@ class MarksTest(parameterized.TestCase):
             got = place and text[place["start"] : place["end"]]
             self.assertEqual(expected, got)
 
+    def test_answers_are_marked_where_the_model_found_them(self):
+        """Positions are bytes of a unit; the page counts UTF-16 units."""
+        text = "# Ö Oslo\nÖ Oslo 😀 Oslo x. Rome.\n\n# Oslo\nAn Oslo."
+        sentences = [["Ö Oslo 😀 Oslo x.", " Rome."], ["An Oslo."]]
+        flat = sum(sentences, [])
+        scores = {"answer_probability": 0.5, "answer_type": 0}
+        models = {
+            "answer": {
+                "units": flat,
+                "unit_probabilities": [0.5] * 3,
+                "unit_paragraphs": [0, 0, 1],
+                "unit_numbers": [0, 1, 0],
+                "no_answer_probability": 0.5,
+            },
+            "hotpotqa": {
+                "sentences": sentences,
+                "supporting_fact_probabilities": [[0.5, 0.5], [0.5]],
+            },
+        }
+        names = [f"answer_{x}" for x in ("paragraph", "unit", "start", "end")]
+        for answer, position, start in (
+            ("Oslo", (0, 0, 3, 7), 11),
+            # An emoji has 4 bytes, and 2 UTF-16 units.
+            ("Oslo", (0, 0, 13, 17), 19),
+            ("Oslo", (0, -1, 3, 7), 4),
+            ("Oslo", (1, -1, 0, 4), 36),
+            ("Oslo", (1, 0, 3, 7), 44),
+            ("Rome", (0, 1, 1, 5), 27),
+            ("Oslo", (2, 0, 0, 4), None),
+        ):
+            for task, prediction in models.items():
+                prediction = prediction | scores | {"answer": answer}
+                prediction |= dict(zip(names, position, strict=True))
+                shown = self._run(
+                    "etcTasks.TASKS[values[0]].show(values[1], values[2])",
+                    task,
+                    text,
+                    prediction,
+                )
+                starts = [x["start"] for x in shown["marks"]]
+                expected = [] if start is None else [start]
+                self.assertEqual(expected, starts, (task, position))
+                is_missing = "could not be found" in shown["note"]
+                self.assertEqual(start is None, is_missing)
+
+    def test_counts_words(self):
+        for text, number in (
+            ("", 0),
+            (" Don't stop,\nwell-known. ", 3),
+            # 東京/は/日本/の/首都/です
+            ("Oslo 東京は日本の首都です。 x", 8),
+        ):
+            self.assertEqual(
+                number, self._run("etcFind.countWords(...values)", text), text
+            )
+
     def test_keyphrases_with_combining_marks(self):
         for text, phrase, expected in (
             ("मेरा नाम की, और का है", "की", ["की"]),

@@ -184,6 +184,12 @@ class TasksTest(BrowserTestCase):
         if prediction["answer_type"] == 0:
             self.assertEqual([prediction["answer"]], marked)
             self.assertEqual(prediction["answer"], self.at("answer").text)
+            paragraph = self.browser.execute_script(
+                "return [...document.querySelectorAll('.etc-paragraph')]"
+                ".findIndex(x => x.querySelector('mark.etc-answer'))"
+            )
+            if prediction["answer_unit"] >= 0:
+                self.assertEqual(prediction["answer_paragraph"], paragraph)
         else:
             self.assertEqual([], marked)
 
@@ -513,7 +519,16 @@ class PageTest(BrowserTestCase):
                         self.at("text").get_property("value") == expected
                     )
                 )
-            path = os.path.join(folder, "d.pdf")
+            self.browser.execute_script(
+                "const dataTransfer = new DataTransfer();"
+                "dataTransfer.items.add(new File(['# T\\n\\nA *y*.'], 'd.md'));"
+                "document.getElementById('text').dispatchEvent(new DragEvent("
+                "'drop', {dataTransfer, bubbles: true, cancelable: true}));"
+            )
+            self.wait(
+                lambda: self.at("text").get_property("value") == "# T\n\nA y."
+            )
+            path = os.path.join(folder, "e.pdf")
             with open(path, "wb") as stream:
                 stream.write(b"%PDF")
             self.at("file").send_keys(path)

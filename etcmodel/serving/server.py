@@ -358,7 +358,8 @@ async def _read(
             raise _HttpError(
                 413,
                 f"The request is larger than {max_bytes} bytes. Send fewer "
-                "records at once.",
+                "records at once or a shorter text, or start `serve` with a "
+                "larger --max_body_bytes.",
             )
         if not part.get("more_body"):
             return bytes(body)

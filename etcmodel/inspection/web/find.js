@@ -75,14 +75,14 @@ const etcFind = (() => {
   const IS_WORD = /^[\p{L}\p{M}\p{N}]/u;
   const IS_MARK = /^\p{M}/u;
   // Characters of scripts that put no spaces between words.
-  const IS_UNSPACED = new RegExp(
-    "^[" +
-      ["Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"]
-        .map((script) => `\\p{Script_Extensions=${script}}`)
-        .join("") +
-      "]",
-    "u"
-  );
+  const UNSPACED =
+    "[" +
+    ["Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"]
+      .map((script) => `\\p{Script_Extensions=${script}}`)
+      .join("") +
+    "]";
+  const IS_UNSPACED = new RegExp(`^${UNSPACED}`, "u");
+  const HAS_UNSPACED = new RegExp(UNSPACED, "u");
 
   /** Whether a place of a text is between characters of one word. */
   function isInWord(text, place) {
@@ -151,6 +151,18 @@ const etcFind = (() => {
     });
   }
 
+  /** Counts words; in scripts without spaces, as the browser divides them. */
+  function countWords(text) {
+    const segmenter = new Intl.Segmenter(undefined, {granularity: "word"});
+    let number = 0;
+    for (const [word] of text.matchAll(/\S+/g)) {
+      number += HAS_UNSPACED.test(word)
+        ? Array.from(segmenter.segment(word)).filter((x) => x.isWordLike).length
+        : 1;
+    }
+    return number;
+  }
+
   /** Returns the position in a text of each position in its UTF-8 bytes. */
   function fromBytes(text, places) {
     const sorted = [...new Set(places)].sort((x, y) => x - y);
@@ -207,6 +219,7 @@ const etcFind = (() => {
   }
 
   return {
+    countWords,
     findBlocks,
     findInOrder,
     findOccurrences,

@@ -46,7 +46,7 @@
   }
 
   function countWords() {
-    const number = (at("text").value.match(/\S+/g) || []).length;
+    const number = etcFind.countWords(at("text").value);
     at("count").textContent = `${number.toLocaleString("en")} ${
       number === 1 ? "word" : "words"
     }`;

@@ -14,6 +14,7 @@
 const etcTasks = (() => {
   const {percent} = etcDocument;
   const {
+    findBlocks,
     findInOrder,
     findOccurrences,
     findPhrase,
@@ -36,6 +37,7 @@ const etcTasks = (() => {
   function locateUnits(text, units, probabilities) {
     const places = findInOrder(text, units);
     return units.map((unit, i) => ({
+      content: unit,
       text: unit.trim(),
       place: places[i],
       value: probabilities[i],
@@ -148,32 +150,77 @@ const etcTasks = (() => {
     return unit && unit.place.start <= start ? unit : null;
   }
 
-  /** Answers of span models: a span of a unit, yes, no or none. */
-  function spans(text, prediction, units) {
+  /** Returns the place of a title that holds an answer; null if none does. */
+  function placeInTitle(text, {answer, answer_paragraph: paragraph}) {
+    const blocks = findBlocks(text);
+    let number = 0;
+    for (const {kind, start, end} of blocks) {
+      if (kind === "text") {
+        number += 1;
+      } else if (number === paragraph) {
+        const found = text.slice(start, end).indexOf(answer);
+        if (found >= 0) {
+          return {start: start + found, end: start + found + answer.length};
+        }
+      }
+    }
+    return null;
+  }
+
+  /** Returns the place of an answer in the text; null if it is not there. */
+  function placeOf(text, prediction, units, positions) {
+    const {answer_paragraph: paragraph, answer_unit: number} = prediction;
+    if (number < 0) {
+      return placeInTitle(text, prediction);
+    }
+    const index = positions.findIndex(
+      ([x, y]) => x === paragraph && y === number
+    );
+    const unit = units[index];
+    if (!unit || !unit.place) {
+      return null;
+    }
+    const {content, place} = unit;
+    const [start, end] = fromBytes(content, [
+      prediction.answer_start,
+      prediction.answer_end,
+    ]);
+    const first = place.start - (content.length - content.trimStart().length);
+    return {start: first + start, end: first + end};
+  }
+
+  /**
+   * Answers of span models: a span of a unit, yes, no or none.
+   *
+   * `positions` has the paragraph and the number of each unit.
+   */
+  function spans(text, prediction, units, positions) {
     const {answer, answer_type: type} = prediction;
-    const places = type === 0 && answer ? findOccurrences(text, answer) : [];
-    // The most probable evidence first, places in no sentence last.
+    const isSpan = type === 0 && answer;
+    const first = isSpan ? placeOf(text, prediction, units, positions) : null;
+    const answerMarks = marksOf([first], "answer");
+    const notes = [noteOf(units)];
+    if (isSpan && !first) {
+      notes.unshift("The answer could not be found in the text.");
+    }
+    const places = isSpan ? findOccurrences(text, answer) : [];
+    // The answer's own place first, then the most probable evidence; places in
+    // no sentence last.
     const inOrder = units.filter((unit) => unit.place);
     for (const place of places) {
       place.unit = unitAt(inOrder, place);
     }
     const valueOf = ({unit}) => (unit ? unit.value : -1);
-    places.sort((x, y) => valueOf(y) - valueOf(x) || x.start - y.start);
-    const [first] = places;
-    const answerMarks = marksOf([first], "answer");
-    const notes = [noteOf(units)];
-    if (type === 0 && answer) {
-      notes.unshift(
-        first
-          ? "Marked where it occurs in the most probable evidence."
-          : "The answer could not be found in the text."
-      );
-    }
+    const isFirst = (place) => Number(first && place.start === first.start);
+    places.sort(
+      (x, y) =>
+        isFirst(y) - isFirst(x) || valueOf(y) - valueOf(x) || x.start - y.start
+    );
     const choices = [];
     if (places.length > 1) {
       choices.push({
-        title: "Places of the answer",
-        selected: 0,
+        title: "Where the answer occurs",
+        selected: isFirst(places[0]) ? 0 : -1,
         items: places.slice(0, MOST_CHOICES).map((place) => ({
           label: place.unit ? place.unit.text : around(text, place),
           value: Math.max(0, valueOf(place)),
@@ -199,19 +246,29 @@ const etcTasks = (() => {
   }
 
   function answer(text, prediction) {
+    const {unit_paragraphs: paragraphs, unit_numbers: numbers} = prediction;
     const made = spans(
       text,
       prediction,
-      locateUnits(text, prediction.units, prediction.unit_probabilities)
+      locateUnits(text, prediction.units, prediction.unit_probabilities),
+      paragraphs.map((paragraph, i) => [paragraph, numbers[i]])
     );
     const none = percent(prediction.no_answer_probability);
     return {...made, detail: `${made.detail} · no answer: ${none}`};
   }
 
   function hotpotqa(text, prediction) {
-    const sentences = prediction.sentences.flat();
-    const values = prediction.supporting_fact_probabilities.flat();
-    return spans(text, prediction, locateUnits(text, sentences, values));
+    const {sentences} = prediction;
+    return spans(
+      text,
+      prediction,
+      locateUnits(
+        text,
+        sentences.flat(),
+        prediction.supporting_fact_probabilities.flat()
+      ),
+      sentences.flatMap((row, i) => row.map((_, j) => [i, j]))
+    );
   }
 
   function wikihop(text, prediction) {

@@ -49,6 +49,8 @@ class Answer(SpanAnswerModel):
             **span_decoding.decode_spans(
                 {**candidates, "answer_type_probabilities": types},
                 text["units"],
+                text["unit_paragraphs"].flat_values,
+                text["unit_numbers"].flat_values,
                 self._unit_threshold,
             ),
             "no_answer_probability": no_answer,

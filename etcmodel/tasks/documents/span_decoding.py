@@ -10,6 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from etcmodel.feature_utils import layout
+from etcmodel.feature_utils import ragged_rows
 from etcmodel.feature_utils import token_types
 from etcmodel.feature_utils.text import word_cuts
 from etcmodel.pipeline import example_schema
@@ -352,25 +353,63 @@ def decode_answers(
             `<int>[2]`; by default, the result is as small as the texts allow.
 
     Returns:
-        `answer` `<string>[batch]` (as in the text, "yes" or "no"; "" for no
-        answer), `answer_type` `<int32>[batch]` (0 span, 1 yes, 2 no, 3 no
-        answer or no text), `answer_probability` `<float32>[batch]` (the type's
-        probability; for a span, times the span's) and
-        `supporting_fact_probabilities` `<float32>[batch, paragraphs,
-        sentences]` (0 for sentences that are cut, empty or padding).
+        The results of `decode_spans`, and `supporting_fact_probabilities`
+        `<float32>[batch, paragraphs, sentences]` (0 for sentences that are cut,
+        empty or padding).
     """
+    paragraphs, numbers = _positions(paragraph_sizes)
     return {
-        **decode_spans(chosen, units, threshold),
+        **decode_spans(chosen, units, paragraphs, numbers, threshold),
         "supporting_fact_probabilities": _by_paragraph(
             chosen, units, paragraph_sizes, shape
         ),
     }
 
 
+def _positions(sizes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns each unit's paragraph, and its number there; -1 for titles.
+
+    Example: the sizes `[[3, 1], [2]]` give the paragraphs `[0, 0, 0, 1, 0, 0]`
+    and the numbers `[-1, 0, 1, -1, -1, 0]`.
+    """
+    paragraph = ragged_rows.index_in(
+        ragged_rows.owners_in(sizes), tf.cast(sizes.row_splits, tf.int64)
+    )
+    splits = ragged_rows.cumulative(sizes.values)
+    # [all units]
+    owner = ragged_rows.owners(splits)
+    return (
+        tf.cast(tf.gather(paragraph, owner), tf.int32),
+        tf.cast(ragged_rows.index_in(owner, splits), tf.int32) - 1,
+    )
+
+
 def decode_spans(
-    chosen, units: tf.RaggedTensor, threshold: float | None
+    chosen,
+    units: tf.RaggedTensor,
+    paragraphs: tf.Tensor,
+    numbers: tf.Tensor,
+    threshold: float | None,
 ) -> dict[str, tf.Tensor]:
-    """Returns the answer and its type; see `decode_answers`."""
+    """Returns the answer, its type and its position; see `decode_answers`.
+
+    Args:
+        chosen: as for `decode_answers`.
+        units: as for `decode_answers`.
+        paragraphs: each unit's paragraph, `<int32>[all units]`.
+        numbers: each unit's number in its paragraph, -1 for a title,
+            `<int32>[all units]`.
+        threshold: as for `decode_answers`.
+
+    Returns:
+        Each `[batch]`: `answer` `<string>` (as in the text, "yes" or "no"; ""
+        for no answer), `answer_type` `<int32>` (0 span, 1 yes, 2 no, 3 no
+        answer or no text), `answer_probability` `<float32>` (the type's
+        probability; for a span, times the span's); all `<int32>`, -1 without a
+        span: `answer_paragraph`, `answer_unit` (the unit's number in its
+        paragraph, -1 for a title), `answer_start` and `answer_end` (bytes of
+        the unit; the end is exclusive).
+    """
     # [batch]
     position = choose_sentences(
         chosen["scores"], chosen["fact_probabilities"], threshold
@@ -383,30 +422,39 @@ def decode_spans(
     start, end, unit = of("starts"), of("ends"), of("global_units")
     has_text = is_there & (unit >= 0) & (start >= 0)
     first = tf.cast(units.row_starts(), tf.int32)
-    texts = tf.gather(
-        tf.pad(units.flat_values, [[0, 1]]),
-        tf.where(has_text, first + unit, 0),
+    index = tf.where(has_text, first + unit, 0)
+    texts = tf.strings.substr(
+        tf.gather(tf.pad(units.flat_values, [[0, 1]]), index),
+        tf.where(has_text, start, 0),
+        tf.where(has_text, end - start, 0),
+        unit="BYTE",
     )
     # SentencePiece's tokens include the space before a word.
-    texts = tf.strings.strip(
-        tf.strings.substr(
-            texts,
-            tf.where(has_text, start, 0),
-            tf.where(has_text, end - start, 0),
-            unit="BYTE",
-        )
+    stripped = tf.strings.strip(texts)
+    start += tf.strings.length(texts) - tf.strings.length(
+        tf.strings.regex_replace(texts, r"^[\s\v]+", "")
     )
     types = chosen["answer_type_probabilities"]
     answer_type = tf.argmax(types, axis=1, output_type=tf.int32)
     is_span = tf.equal(answer_type, SPAN)
     words = tf.gather(tf.constant(["", "yes", "no", ""]), answer_type)
-    answer = tf.where(is_span, texts, words)
+    answer = tf.where(is_span, stripped, words)
+    is_found = is_span & tf.not_equal(answer, "")
     span_probability = tf.where(is_there, of("probabilities"), 0.0)
     return {
         "answer": answer,
         "answer_type": tf.where(tf.equal(answer, ""), NONE, answer_type),
         "answer_probability": tf.reduce_max(types, axis=1)
         * tf.where(is_span, span_probability, 1.0),
+        **{
+            f"answer_{name}": tf.where(is_found, values, -1)
+            for name, values in {
+                "paragraph": tf.gather(tf.pad(paragraphs, [[0, 1]]), index),
+                "unit": tf.gather(tf.pad(numbers, [[0, 1]]), index),
+                "start": start,
+                "end": start + tf.strings.length(stripped),
+            }.items()
+        },
     }
 
 

@@ -14,6 +14,12 @@ def _decode(logits, features, context, text, threshold, longest=30, **shape):
     return decoding.decode_answers(chosen, **text, threshold=threshold, **shape)
 
 
+def _position(result, i=0):
+    """Returns paragraph, unit, start and end of record i's answer."""
+    names = ("paragraph", "unit", "start", "end")
+    return [int(result[f"answer_{name}"][i]) for name in names]
+
+
 class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
     """Compares random batches with a reference that tries every span."""
 
@@ -36,10 +42,18 @@ class ReferenceTest(tf.test.TestCase, parameterized.TestCase):
                     logits, i, record, threshold, max_answer_length
                 )
                 self.assertEqual(kind, result["answer_type"][i])
-                self.assertEqual(text, result["answer"][i].numpy())
                 self.assertAllClose(
                     probability, result["answer_probability"][i], rtol=1e-4
                 )
+                self.assertEqual(text, result["answer"][i].numpy())
+                paragraph, unit, start, end = _position(result, i)
+                if kind != decoding.SPAN:
+                    self.assertEqual([-1] * 4, [paragraph, unit, start, end])
+                    continue
+                # The title, number -1, comes first in its paragraph.
+                index = sum(record["sizes"][:paragraph]) + unit + 1
+                self.assertLess(unit + 1, record["sizes"][paragraph])
+                self.assertEqual(text, record["units"][index][start:end])
 
     def test_supporting_facts(self):
         """Titles, empty sentences and cut sentences are never facts."""
@@ -99,9 +113,9 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         "cuts": [0] * 10,
     }
 
-    def _decode(self, begin, end, facts, cuts=None):
+    def _decode(self, begin, end, facts, cuts=None, record=RECORD):
         """Returns the answer to a record with the given probabilities."""
-        record = self.RECORD | ({} if cuts is None else {"cuts": cuts})
+        record = record | ({} if cuts is None else {"cuts": cuts})
         begin, end, facts = (
             np.array([values], np.float32) + 1e-37
             for values in (begin, end, facts)
@@ -123,6 +137,8 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             [0.9, 0.9, 0.9, 0.9, 0.2, 0.6, 0.7, 0.9],
         )
         self.assertEqual("à Bâle", result["answer"][0].numpy().decode())
+        # " né " has 5 bytes, "à Bâle" 8.
+        self.assertEqual([0, 0, 5, 13], _position(result))
         self.assertAllClose([0.8 * 0.12], result["answer_probability"])
         self.assertAllEqual([0], result["answer_type"])
         self.assertAllClose(
@@ -137,6 +153,19 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
         ):
             (answer,) = self._decode(same, same, facts)["answer"].numpy()
             self.assertEqual(expected, answer.decode())
+
+    def test_positions(self):
+        """An answer has its place in its paragraph; titles have number -1."""
+        begin, end = [0.0] * 10, [0.0] * 10
+        begin[8] = end[8] = begin[3] = end[3] = 1.0
+        for sizes, facts, expected in (
+            ([1, 2], [0.1] * 6 + [0.9, 0.1], [1, 1, 0, 3]),
+            ([2, 0, 1], [0.1] * 6 + [0.9, 0.1], [2, -1, 0, 3]),
+            ([3], [0.1] * 4 + [0.9] + [0.1] * 3, [0, -1, 0, 6]),
+        ):
+            record = self.RECORD | {"sizes": sizes}
+            result = self._decode(begin, end, facts, record=record)
+            self.assertEqual(expected, _position(result))
 
     def test_whole_words(self):
         """Spans of whole words rank before other spans."""
