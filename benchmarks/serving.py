@@ -81,13 +81,16 @@ def export(
     directory: str,
     name: str = "hotpotqa",
     weights: str = "float32",
+    **reading: str,
 ) -> None:
     """Exports a model with random weights for texts up to a length.
 
-    `config` has the arguments of `EtcConfig.from_preset`, and `name` is a task.
+    `config` has the arguments of `EtcConfig.from_preset`, `name` is a task, and
+    `reading` has further preprocessing options.
     """
     task = registry.get(name)
-    sizes = sizes_of(length)
+    lengths = sizes_of(length)
+    sizes = {**lengths, **reading}
     task_model = task.make_model(sizes=sizes)
     builder = task.make_preprocessor(
         task.make_preprocessing_config(sizes), vocab_file
@@ -96,7 +99,7 @@ def export(
         **config, vocab_size=int(builder.tokenizer.vocab_size)
     )
     module, requests = signatures.make_serving_module(
-        task_model.build(config, **sizes), builder, task_model, weights
+        task_model.build(config, **lengths), builder, task_model, weights
     )
     saved_model.export_saved_model(
         module,

@@ -12,6 +12,9 @@ machine's processor. All weights are random, so only times count.
 *   `--models=base`: a model of `answer` with the preset `base`, beside
     Longformer base.
 
+Each sentence and each paragraph has a global token; with `--units=paragraphs`
+only each paragraph.
+
 Each side runs in separate processes, which take turns in random order. Columns
 are `p50_ms` and `p95_ms` of a request, `text_ms` of its text processing alone
 (median), `text_share`, its share of the request, and `ratio`, `p50_ms` relative
@@ -103,11 +106,10 @@ def make_answer(directory: str, length: int, batch: int) -> measure.Step:
 
 
 def make_text_step(
-    vocab_file: str, model_length: int, length: int, batch: int
+    vocab_file: str, sizes: dict, length: int, batch: int
 ) -> measure.Step:
     """Returns a step that only makes the model's inputs."""
     task = registry.get(_TASK)
-    sizes = serving.sizes_of(model_length)
     preprocessor = task.make_preprocessor(
         task.make_preprocessing_config(sizes), vocab_file
     )
@@ -125,12 +127,14 @@ def _measure(values) -> Iterator[program.Line]:
     tf.get_logger().setLevel("ERROR")
     lengths = [int(x) for x in values.lengths]
     model_length = max(lengths) * 9 // 8 + 64
+    reading = {"units": values.units} if values.units else {}
+    sizes = {**serving.sizes_of(model_length), **reading}
     for name in values.models:
         config = dict(_CONFIGS[name])
         if values.layers:
             config["num_hidden_layers"] = values.layers
         with (
-            serving_load.exported(config, model_length) as directory,
+            serving_load.exported(config, model_length, **reading) as directory,
             contextlib.ExitStack() as stack,
         ):
             vocab_file = serving_load.vocab_of(directory)
@@ -147,7 +151,7 @@ def _measure(values) -> Iterator[program.Line]:
                 for batch in map(int, values.batches):
                     if length * batch <= values.max_tokens:
                         yield from _compare(
-                            (directory, vocab_file, model_length),
+                            (directory, vocab_file, sizes),
                             (length, batch),
                             name,
                             other,
@@ -158,7 +162,7 @@ def _measure(values) -> Iterator[program.Line]:
 def _compare(model, request, name, other, repeats) -> Iterator[program.Line]:
     """Measures requests of one size on both sides; yields a line for each."""
     print(name, *request, file=sys.stderr, flush=True)
-    directory, vocab_file, model_length = model
+    directory, vocab_file, sizes = model
     own = f"etcmodel, {name}"
     with contextlib.ExitStack() as stack:
         steps = {
@@ -166,7 +170,7 @@ def _compare(model, request, name, other, repeats) -> Iterator[program.Line]:
                 make_answer, directory, *request
             ),
             (own, "text"): measure.StepProcess(
-                make_text_step, vocab_file, model_length, *request
+                make_text_step, vocab_file, sizes, *request
             ),
         }
         for step in steps.values():

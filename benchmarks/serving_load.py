@@ -149,13 +149,16 @@ def make_body(text: str) -> bytes:
 
 
 @contextlib.contextmanager
-def exported(config: dict, length: int) -> Iterator[str]:
-    """Exports a model of `answer`; yields its directory."""
+def exported(config: dict, length: int, **reading: str) -> Iterator[str]:
+    """Exports a model of `answer`; yields its directory.
+
+    See `serving.export` for the arguments.
+    """
     logging.set_verbosity(logging.ERROR)
     with tempfile.TemporaryDirectory() as root:
         directory = os.path.join(root, "1")
         vocab_file = serving.write_vocabulary(root)
-        serving.export(config, length, vocab_file, directory, _TASK)
+        serving.export(config, length, vocab_file, directory, _TASK, **reading)
         yield directory
 
 
