@@ -8,7 +8,8 @@ same records:
     novel, with the whole passage or its first 384 tokens. The baselines are
     logistic regression on TF-IDF (of the whole passage or its first 350 words)
     and on BERT's mean vector (the mean over all chunks of 256 tokens).
-*   `squad`: five-fold cross-validation, split by article. The baseline is the
+*   `squad`: trains on `--train` and answers the questions of `--dev`; without
+    `--dev`, five-fold cross-validation, split by article. The baseline is the
     same BERT as an extractive model on windows of 384 tokens.
 *   `select`: selects the supporting facts of HotpotQA.
 
@@ -19,6 +20,8 @@ same records:
         --train=authors/train.jsonl --dev=authors/dev.jsonl
     python -m benchmarks.own_documents --part=squad \
         --lift=all-MiniLM-L6-v2 --epochs=2 --train=squad/train.json
+    python -m benchmarks.own_documents --part=squad --epochs=2 \
+        --lift=all-MiniLM-L6-v2 --train=more_train.json --dev=train.json
     python -m benchmarks.own_documents --part=select \
         --lift=all-MiniLM-L6-v2 --lift_option=--local_radius=42 \
         --batch_size=8 --learning_rate=1e-4 --threshold=0.4 \
@@ -32,12 +35,14 @@ bfloat16 instructions. `--lora_rank=8 --learning_rate=1e-3` trains with LoRA.
 the vocabulary.
 """
 
+import collections
 import copy
 import functools
 import json
 import os
 import random
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -157,73 +162,99 @@ class Measurement:
     def squad(self) -> Iterator[program.Line]:
         """Yields the lines of the part `squad`."""
         values = self._values
-        with open(values.train[0], encoding="utf-8") as stream:
-            articles = json.load(stream)["data"]
-        folds = [int(x) for x in values.folds]
-        measured = [x for x in articles if _fold(x) in folds]
-        read_windows = functools.partial(
-            plain_bert.read_squad,
-            checkpoints.read_bert(values.lift),
-            epochs=values.epochs,
-            learning_rate=values.learning_rate,
-            batch_size=values.batch_size,
-        )
+        articles = [x for name in values.train for x in read_articles(name)]
+        if values.dev:
+            splits = {"dev": (articles, read_articles(values.dev))}
+        else:
+            splits = {
+                f"fold {fold}": (
+                    [x for x in articles if _fold(x) != int(fold)],
+                    [x for x in articles if _fold(x) == int(fold)],
+                )
+                for fold in values.folds
+            }
+        measured = [x for _, dev in splits.values() for x in dev]
         for seed in values.seeds:
-            found = {"answer": {}, "windows": {}}
-            seconds = dict.fromkeys(found, 0.0)
-            for fold in folds:
-                files, number = self._write_fold(articles, fold)
-                readers = {
-                    "answer": functools.partial(self._answer, fold, number),
-                    "windows": read_windows,
-                }
-                own = [x for x in articles if _fold(x) == fold]
-                for name, read in readers.items():
-                    start = time.perf_counter()
-                    answers = read(*files, seed=int(seed))
-                    took = time.perf_counter() - start
-                    found[name] |= answers
+            found: dict[str, dict] = {}
+            seconds = collections.Counter()
+            for split, (train, dev) in splits.items():
+                for name, answers, took in self.read_squad(
+                    split, train, dev, int(seed)
+                ):
+                    found.setdefault(name, {}).update(answers)
                     seconds[name] += took
-                    row = {"seed": seed, **score(answers, own), "seconds": took}
-                    yield {"name": f"{name}, fold {fold}", **row}
-            for name, answers in found.items():
-                row = {"seed": seed, **score(answers, measured)}
-                yield {"name": name, **row, "seconds": seconds[name]}
+                    row = {"seed": seed, **score(answers, dev), "seconds": took}
+                    yield {"name": f"{name}, {split}", **row}
+            if len(splits) > 1:
+                for name, answers in found.items():
+                    row = {"seed": seed, **score(answers, measured)}
+                    yield {"name": name, **row, "seconds": seconds[name]}
 
-    def _answer(self, fold, number, train, dev, seed) -> dict[str, str]:
+    def read_squad(
+        self, name: str, train: Sequence[dict], dev: Sequence[dict], seed: int
+    ) -> Iterator[tuple[str, dict[str, str], float]]:
+        """Trains `answer` and a plain reader of windows on the same questions.
+
+        Args:
+            name: name of the split.
+            train: articles to train on.
+            dev: articles with the questions to answer.
+            seed: seed of weights, order and dropout.
+
+        Yields:
+            For each reader, its name, its answers by id, and the seconds.
+        """
+        values = self._values
+        files, number = self._write_split(name, train, dev)
+        readers = {
+            "answer": functools.partial(self._answer, name, number),
+            "windows": functools.partial(
+                plain_bert.read_squad,
+                checkpoints.read_bert(values.lift),
+                epochs=values.epochs,
+                learning_rate=values.learning_rate,
+                batch_size=values.batch_size,
+            ),
+        }
+        for reader, read in readers.items():
+            start = time.perf_counter()
+            answers = read(*files, seed=seed)
+            yield reader, answers, time.perf_counter() - start
+
+    def _answer(self, split, number, train, dev, seed) -> dict[str, str]:
         """Trains a model of `answer`; returns its answers for `dev` by id."""
-        self._preprocess("answer", [train], dev, 512, fold)
-        name = f"answer_{seed}_{fold}"
+        self._preprocess("answer", [train], dev, 512, f" {split}")
+        name = training_runs.run_name(f"answer {seed} {split}")
         self._learn(name, "answer", number, seed)
         with open(self._runs.predict(name, dev), "rb") as stream:
             return json.load(stream)
 
-    def _write_fold(self, articles, fold: int) -> tuple[list[str], int]:
-        """Writes the training and validation files of a fold of SQuAD.
+    def _write_split(self, split, train, dev) -> tuple[list[str], int]:
+        """Writes training and validation files in SQuAD's format.
 
         Returns their paths, and the number of training questions.
         """
-        paths, number = [], 0
-        for name, is_own in (("train", False), ("dev", True)):
-            data = [x for x in articles if (_fold(x) == fold) == is_own]
-            path = self._runs.path(f"{name}_{fold}.json")
-            if not is_own:
-                data = copy.deepcopy(data)
-                questions = list(_questions(data))
-                for qa in questions:
-                    del qa["answers"][1:]
-                number = len(questions)
+        train = copy.deepcopy(train)
+        questions = [*questions_of(train)]
+        for qa in questions:
+            del qa["answers"][1:]
+        paths = []
+        for name, data in (("train", train), ("dev", dev)):
+            path = self._runs.path(f"{name} {split}.json".replace(" ", "_"))
             with open(path, "wb") as stream:
                 stream.write(
                     msgspec.json.encode({"version": "1.1", "data": data})
                 )
             paths.append(path)
-        return paths, number
+        return paths, len(questions)
 
-    def _preprocess(self, task, train, dev, length, fold="") -> None:
+    def _preprocess(self, task, train, dev, length, split="") -> None:
         """Preprocesses training and validation records, unless done before."""
         values = self._values
-        self._names = [f"{task}_{x}_{length}{fold}" for x in ("train", "dev")]
+        self._names = [
+            f"{task} {x} {length}{split}".replace(" ", "_")
+            for x in ("train", "dev")
+        ]
         for name, split, files in zip(
             self._names, ("train", "dev"), (train, [dev]), strict=True
         ):
@@ -284,7 +315,13 @@ def _fold(article: dict) -> int:
     return random.Random(article["title"]).randrange(_NUM_FOLDS)
 
 
-def _questions(articles: Sequence[dict]) -> Iterator[dict]:
+def read_articles(path: str) -> list[dict]:
+    """Reads the articles of a file in SQuAD's format."""
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)["data"]
+
+
+def questions_of(articles: Sequence[dict]) -> Iterator[dict]:
     """Yields the questions of articles."""
     for article in articles:
         for paragraph in article["paragraphs"]:
@@ -293,7 +330,7 @@ def _questions(articles: Sequence[dict]) -> Iterator[dict]:
 
 def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
     """Computes SQuAD's metrics over the questions of all articles."""
-    questions = list(_questions(articles))
+    questions = [*questions_of(articles)]
     em = f1 = 0.0
     for qa in questions:
         texts = [x["text"] for x in qa["answers"]]
@@ -303,17 +340,26 @@ def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
     return {"exact_match": em / number, "f1": f1 / number, "questions": number}
 
 
+def in_precision(measure: Callable) -> Callable:
+    """Lets a benchmark's function compute in the dtype of its flag `dtype`."""
+
+    def measure_in_precision(values, runs):
+        precision = tf.keras.mixed_precision
+        before = precision.global_policy()
+        performance.set_mixed_precision_policy(values.dtype)
+        try:
+            yield from measure(values, runs)
+        finally:
+            precision.set_global_policy(before)
+
+    return measure_in_precision
+
+
 def _measure(values, runs) -> Iterator[program.Line]:
-    precision = tf.keras.mixed_precision
-    before = precision.global_policy()
-    performance.set_mixed_precision_policy(values.dtype)
-    try:
-        yield from getattr(Measurement(values, runs), values.part)()
-    finally:
-        precision.set_global_policy(before)
+    yield from getattr(Measurement(values, runs), values.part)()
 
 
-PROGRAM = training_runs.make_program("own_documents", _measure)
+PROGRAM = training_runs.make_program("own_documents", in_precision(_measure))
 
 if __name__ == "__main__":
     program.main(PROGRAM)

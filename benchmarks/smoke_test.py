@@ -46,6 +46,10 @@ CASES = {
     ],
     "benchmarks.kills": ["--kills=1 --commands=preprocess"],
     "benchmarks.layer": [f"{_ATTENTION} --passes=train --modes=graph"],
+    "benchmarks.learning_curves": [
+        "--lift={bert} --train={squad} --dev={squad} --numbers=2,4"
+        " --batch_size=1 --dtype=float32 --picture={curves}"
+    ],
     "benchmarks.openkp_small": [
         "--pages=6 --heldout=4 --steps=2",
         "--pages=6 --heldout=4 --lift={bert} --lift_steps=2",
@@ -55,6 +59,8 @@ CASES = {
         " --train={labels} --dev={labels} --dtype=float32",
         "--part=select --lift={bert} --seeds=1 --dtype=float32 " + _HOTPOTQA,
         "--part=squad --lift={bert} --seeds=1 --folds=0 --train={squad}"
+        " --batch_size=1 --dtype=float32",
+        "--part=squad --lift={bert} --seeds=1 --train={squad} --dev={squad}"
         " --batch_size=1 --dtype=float32",
     ],
     "benchmarks.pretraining_small": [
@@ -137,6 +143,8 @@ class _Files:
             return models.small_records()
         if name == "bert":
             return self._write_bert(str(folder))
+        if name == "curves":
+            return str(folder / "curves.png")
         if name == "squad":
             return self._write_squad(str(folder / "squad.json"))
         lines = [

@@ -6,7 +6,9 @@ Datasets do not depend on models. Each dataset is a module or a package with
     `readers.records.Format`;
 *   `gold`: returns the gold answer of a record;
 *   `write_predictions`: writes the official prediction file;
-*   `score`: computes the official metrics.
+*   `score`: computes the official metrics;
+*   `notes`, which a dataset may lack: returns sentences for the user about the
+    metrics of `score`, such as that a model has not learned.
 """
 
 from etcmodel import extras

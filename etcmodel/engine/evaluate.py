@@ -154,6 +154,7 @@ def _evaluate(
             round_model(runner.trainer.model, kind)
             found[kind] = runner_lib.run_mode(runner, params, "eval")
             found[kind]["step"] = step
+    runner_lib.report_notes(spec, [*found.values()][:1], reporter)
     trainer = params.trainer
     is_whole = trainer.validation_steps == -1
     return checkpoint, Rounded(

@@ -7,6 +7,8 @@ import re
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
@@ -204,6 +206,16 @@ def make_runner(
             f"The trainer rejects the configuration: {error}"
         ) from error
     return task, runner
+
+
+def report_notes(
+    spec, validations: Sequence[Mapping[str, float]], reporter: Reporter
+) -> None:
+    """Shows the dataset's notes on metrics, unless one validation has none."""
+    found = [spec.notes(x) for x in validations]
+    if found and all(found):
+        for text in found[-1]:
+            reporter.note(text)
 
 
 def describe_lora(params, model) -> str:

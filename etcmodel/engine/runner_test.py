@@ -25,6 +25,24 @@ from testing.flags import parse_options
 from testing.tasks import write_json
 
 
+class ReportNotesTest(tf.test.TestCase):
+    def test_only_if_no_validation_is_better(self):
+        spec = registry.get("classify")
+        bad = {"majority_accuracy": 0.5, "accuracy": 0.5, "labels_predicted": 1}
+        good = bad | {"accuracy": 0.6, "labels_predicted": 2}
+        for validations, expected in (
+            ([], ""),
+            ([bad], "same label for all documents"),
+            ([good, bad], ""),
+            ([bad, bad | {"labels_predicted": 2}], "not above that of the mo"),
+        ):
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                runner_lib.report_notes(spec, validations, Reporter())
+            self.assertIn(expected, " ".join(output.getvalue().split()))
+            self.assertEqual(not expected, not output.getvalue())
+
+
 class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
     def _parse(self, *arguments):
         """Returns the configuration, and the notes that were printed."""

@@ -126,13 +126,15 @@ def train(
             is_trained = _run_in_directory(
                 options, spec, params, mode, watch, reporter
             )
+    validations = runs.read_validations(options.model_dir) or {}
+    runner_lib.report_notes(spec, [*validations.values()], reporter)
     return Result(
         options.model_dir,
         spec.name,
         params.trainer.train_steps,
         is_trained,
         watch.losses,
-        runs.read_validations(options.model_dir) or {},
+        validations,
     )
 
 

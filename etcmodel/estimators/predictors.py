@@ -351,7 +351,8 @@ class RowPredictor(Predictor, Generic[Result]):
         """Predicts labelled documents and returns metrics by name.
 
         The metrics are those of `etcmodel predict`. Gold labels that the model
-        does not know count as wrong, with a warning.
+        does not know count as wrong, with a warning. Another warning says
+        that a classifier is not better than the most frequent label.
 
         Args:
             records: records as for `predict`, with labels.
@@ -371,7 +372,10 @@ class RowPredictor(Predictor, Generic[Result]):
                 f"Labels that are not in the training data: {unknown}. They "
                 "are scored as wrong."
             )
-        return self._spec.dataset.score(predictions, gold)
+        metrics = self._spec.dataset.score(predictions, gold)
+        for text in self._spec.notes(metrics):
+            _warn(text)
+        return metrics
 
     def _read_one(self, record):
         return list(self._read([record], "predict", _Errors("raise")))

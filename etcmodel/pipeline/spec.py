@@ -190,6 +190,11 @@ class TaskSpec:
         place = self.preprocessing_config
         return load(place) if isinstance(place, str) else place
 
+    def notes(self, metrics: Mapping[str, float]) -> list[str]:
+        """Returns the dataset's sentences about metrics, if it has any."""
+        notes = getattr(self.dataset, "notes", None)
+        return notes(metrics) if notes else []
+
     def make_preprocessing_config(self, values: Mapping[str, Any]) -> Any:
         """Makes a configuration from name -> value; None means the default.
 

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from typing import IO
 from typing import Literal
 
-from etcmodel import extras
 from etcmodel.datasets.predictions import write_lines
 from etcmodel.errors import UserError
 from etcmodel.errors import show
@@ -95,7 +94,8 @@ def kind_of(label: Label) -> Kind:
     return "number" if isinstance(label, int | float) else "multiple"
 
 
-def _labels_in(label: str | Iterable[str]) -> Iterable[str]:
+def labels_in(label: str | Iterable[str]) -> Iterable[str]:
+    """Returns the labels of a record that has one label or several."""
     return (label,) if isinstance(label, str) else label
 
 
@@ -106,14 +106,14 @@ def _without_point(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _comparable(name: str) -> str:
+def comparable(name: str) -> str:
     """Returns a label in Unicode normal form C, with single spaces."""
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def _normalized(name: str) -> str:
     """Normalizes a label: `"1.0"` becomes `"1"`, `"True"` becomes `"true"`."""
-    name = _comparable(name)
+    name = comparable(name)
     lower = name.lower()
     return lower if lower in ("true", "false") else _without_point(name)
 
@@ -140,7 +140,7 @@ class Names:
         """Groups names by label; keeps their order."""
         groups = {}
         for name in names:
-            key = name if name in self._labels else _comparable(name)
+            key = name if name in self._labels else comparable(name)
             groups.setdefault(key, []).append(name)
         return [*groups.values()]
 
@@ -330,9 +330,9 @@ def find_labels(
         if kind == "number":
             numbers.append(label)
         else:
-            counts.update(_labels_in(label))
+            counts.update(labels_in(label))
             as_json.update(record.labels_as_json)
-            texts = {*_labels_in(label)} - {*record.labels_as_json}
+            texts = {*labels_in(label)} - {*record.labels_as_json}
             as_text.update(map(_normalized, texts))
             num_labels += kind == "multiple"
     if not examples:
@@ -430,14 +430,14 @@ def gold(record: ClassificationRecord) -> Label | None:
 def stratum(record: ClassificationRecord) -> str | None:
     """Returns the label to stratify by; None unless there is exactly one."""
     label = record.label
-    return _comparable(label) if isinstance(label, str) else None
+    return comparable(label) if isinstance(label, str) else None
 
 
 def unknown_labels(label: Label, known: Collection[str]) -> list[str]:
     """Returns a record's labels that are not in `known`; none for a number."""
     if isinstance(label, int | float):
         return []
-    return [x for x in _labels_in(label) if x not in known]
+    return [x for x in labels_in(label) if x not in known]
 
 
 def write_predictions(
@@ -449,144 +449,3 @@ def write_predictions(
         if prediction.get("probabilities") is not None:
             line["probabilities"] = dict(prediction["probabilities"])
         write_lines([line], stream)
-
-
-_MAIN_METRICS = {
-    "single": "accuracy",
-    "multiple": "micro_f1",
-    "number": "negative_mean_squared_error",
-}
-
-
-def score(
-    predictions: Mapping[str, Mapping], gold: Mapping[str, Label]
-) -> dict[str, float]:
-    """Scores labels or numbers, with scikit-learn's definitions.
-
-    Spellings of the same label (see `Names`) are equal. A document without a
-    prediction counts as wrong: as having no label, as probability 1 for all
-    wrong labels, or as the number in `gold` farthest from the right one.
-
-    Args:
-        predictions: record id -> dict with `"label"`, of the type in `gold`,
-            and, except for numbers, `"probabilities"`, label -> probability.
-        gold: record id -> label, labels or number; all of the same kind.
-
-    Returns:
-        For one label: `accuracy`, `macro_f1`, `micro_f1` and `auroc`. For
-        several labels: `exact_match` (all labels of a document are right),
-        `macro_f1`, `micro_f1` and `auroc`. For numbers: `mean_squared_error`,
-        `negative_mean_squared_error` (higher is better) and `spearman`.
-
-        `macro_f1` is the mean over all labels in `gold` or predicted. `auroc`
-        is the mean over the labels in `gold`, each against the rest; it is left
-        out if all documents have the same labels. `spearman` is left out if all
-        predicted or all gold numbers are equal.
-
-        `score` is the metric that selects checkpoints: `accuracy`, `micro_f1`
-        or `negative_mean_squared_error`. The result is empty if there are no
-        documents.
-    """
-    kinds = {kind_of(x) for x in gold.values()}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"gold mixes kinds of labels: {sorted(kinds)}. Use one of them."
-        )
-    if not kinds:
-        return {}
-    (kind,) = kinds
-    if kind == "number":
-        scores = _score_numbers(predictions, gold)
-    else:
-        scores = _score_labels(predictions, gold, kind == "single")
-    return {**scores, "score": scores[_MAIN_METRICS[kind]]}
-
-
-def _score_labels(predictions, gold, is_single: bool) -> dict[str, float]:
-    extras.require("sklearn")
-    import numpy as np
-    from sklearn import metrics
-
-    def as_set(label):
-        return set(map(_comparable, _labels_in(label)))
-
-    truths = {key: as_set(x) for key, x in gold.items()}
-    found = {
-        key: as_set(predictions[key]["label"])
-        for key in gold
-        if key in predictions
-    }
-    exact = sum(found.get(key) == truth for key, truth in truths.items())
-    scores = {"accuracy" if is_single else "exact_match": exact / len(gold)}
-    names = sorted(set().union(*truths.values(), *found.values()))
-    # <bool>[documents, labels]
-    shape = len(gold), len(names)
-    true, predicted = (
-        np.array(
-            [[x in labels.get(key, ()) for x in names] for key in gold]
-        ).reshape(shape)
-        for labels in (truths, found)
-    )
-    f1 = functools.partial(metrics.f1_score, zero_division=0)
-    scores |= {"macro_f1": 0.0, "micro_f1": 0.0}
-    if names:
-        scores["macro_f1"] = float(np.mean(_by_label(f1, true, predicted)))
-        scores["micro_f1"] = f1(true.ravel(), predicted.ravel())
-    probabilities = np.array(
-        [
-            _probabilities(predictions.get(key), names, labels)
-            for key, labels in truths.items()
-        ]
-    ).reshape(shape)
-    # <bool>[labels]: whether some documents, but not all, have the label.
-    has_both = true.any(axis=0) & ~true.all(axis=0)
-    if has_both.any():
-        areas = _by_label(
-            metrics.roc_auc_score,
-            true[:, has_both],
-            probabilities[:, has_both],
-        )
-        scores["auroc"] = float(np.mean(areas))
-    return scores
-
-
-def _by_label(metric, true, values):
-    """Computes a scikit-learn metric for each label.
-
-    `true` and `values` are `[documents, labels]`.
-    """
-    if true.shape[1] == 1:
-        # scikit-learn would read a single column as class indices.
-        return [metric(true[:, 0], values[:, 0])]
-    return metric(true, values, average=None)
-
-
-def _probabilities(prediction: Mapping | None, names, truth) -> list[float]:
-    if prediction is None:
-        return [float(x not in truth) for x in names]
-    given = prediction.get("probabilities")
-    if given is None:
-        given = dict.fromkeys(_labels_in(prediction["label"]), 1.0)
-    given = {_comparable(x): y for x, y in given.items()}
-    return [given.get(x, 0.0) for x in names]
-
-
-def _score_numbers(predictions, gold) -> dict[str, float]:
-    extras.require("scipy", "sklearn")
-    from scipy import stats
-    from sklearn import metrics
-
-    truths = list(gold.values())
-    ends = min(truths), max(truths)
-    found = [
-        predictions[key]["label"]
-        if key in predictions
-        else max(ends, key=lambda end, truth=truth: abs(end - truth))
-        for key, truth in gold.items()
-    ]
-    error = float(metrics.mean_squared_error(truths, found))
-    scores = {"mean_squared_error": error}
-    scores["negative_mean_squared_error"] = -error
-    if len(set(truths)) > 1 and len(set(found)) > 1:
-        scores["spearman"] = float(stats.spearmanr(truths, found).statistic)
-    return scores
