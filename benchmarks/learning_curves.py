@@ -4,10 +4,11 @@ r"""Draws learning curves: F1 by the number of training questions.
         --train=more_train.json --dev=train.json --picture=curves.png
 
 Trains `answer` and a plain reader of windows (see `own_documents`) on parts of
-SQuAD's questions, and answers the questions of `--dev`. A smaller part is
-contained in each larger one, and consists of whole paragraphs, drawn at random
-from all articles. Columns are the reader, the number of `questions` it is
-trained on, its exact match and F1, and the seconds for training and answering.
+SQuAD's questions, and answers the questions of `--dev`. Each part consists of
+whole paragraphs, drawn at random from all articles, and contains all smaller
+parts. Columns are the reader, the number of questions it is trained on
+(`trained`), the seed, the reader's exact match and F1, the number of
+`questions` answered, and the seconds for training and answering.
 """
 
 import collections
@@ -29,7 +30,7 @@ def choose_questions(articles: Sequence[dict], number: int) -> list[dict]:
 
     Args:
         articles: articles in SQuAD's format.
-        number: number of questions. The articles must have as many.
+        number: number of questions. The articles must have at least as many.
 
     Returns:
         One article for each paragraph, in the order of the articles.

@@ -202,7 +202,8 @@ class Measurement:
             seed: seed of weights, order and dropout.
 
         Yields:
-            For each reader, its name, its answers by id, and the seconds.
+            For each reader, its name, its answers by id, and the seconds for
+            training and answering.
         """
         values = self._values
         files, number = self._write_split(name, train, dev)
@@ -341,7 +342,7 @@ def score(answers: dict[str, str], articles: Sequence[dict]) -> program.Line:
 
 
 def in_precision(measure: Callable) -> Callable:
-    """Lets a benchmark's function compute in the dtype of its flag `dtype`."""
+    """Wraps a benchmark's function to compute in the dtype of its flag."""
 
     def measure_in_precision(values, runs):
         precision = tf.keras.mixed_precision

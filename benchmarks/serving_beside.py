@@ -12,8 +12,8 @@ machine's processor. All weights are random, so only times count.
 *   `--models=base`: a model of `answer` with the preset `base`, beside
     Longformer base.
 
-Each sentence and each paragraph has a global token; with `--units=paragraphs`
-only each paragraph.
+Each sentence and each paragraph has a global token; with `--units=paragraphs`,
+only paragraphs have one.
 
 Each side runs in separate processes, which take turns in random order. Columns
 are `p50_ms` and `p95_ms` of a request, `text_ms` of its text processing alone

@@ -7,8 +7,8 @@ Datasets do not depend on models. Each dataset is a module or a package with
 *   `gold`: returns the gold answer of a record;
 *   `write_predictions`: writes the official prediction file;
 *   `score`: computes the official metrics;
-*   `notes`, which a dataset may lack: returns sentences for the user about the
-    metrics of `score`, such as that a model has not learned.
+*   `notes` (optional): returns sentences for the user about the metrics of
+    `score`, such as that a model has not learned.
 """
 
 from etcmodel import extras

@@ -89,8 +89,8 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
     runs.check_checkpoint(options.model_dir, options.checkpoint)
     exported.check_packages(options.format)
     with run_options.logging_level(options.verbose):
-        # Under Keras 3 this runs in a process of its own, which could not use a
-        # GPU whose memory the model below has taken.
+        # Measures before loading: under Keras 3, another process measures, and
+        # needs GPU memory that the loaded model would take.
         measured = rounded_metrics.measure(options, spec, reporter)
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter

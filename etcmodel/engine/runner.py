@@ -211,7 +211,7 @@ def make_runner(
 def report_notes(
     spec, validations: Sequence[Mapping[str, float]], reporter: Reporter
 ) -> None:
-    """Shows the dataset's notes on metrics, unless one validation has none."""
+    """Shows the notes on the last validation if all validations have notes."""
     found = [spec.notes(x) for x in validations]
     if found and all(found):
         for text in found[-1]:

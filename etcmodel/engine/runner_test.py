@@ -34,7 +34,7 @@ class ReportNotesTest(tf.test.TestCase):
             ([], ""),
             ([bad], "same label for all documents"),
             ([good, bad], ""),
-            ([bad, bad | {"labels_predicted": 2}], "not above that of the mo"),
+            ([bad, bad | {"labels_predicted": 2}], "not above 0.5, the accura"),
         ):
             output = io.StringIO()
             with contextlib.redirect_stdout(output):

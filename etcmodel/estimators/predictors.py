@@ -351,8 +351,8 @@ class RowPredictor(Predictor, Generic[Result]):
         """Predicts labelled documents and returns metrics by name.
 
         The metrics are those of `etcmodel predict`. Gold labels that the model
-        does not know count as wrong, with a warning. Another warning says
-        that a classifier is not better than the most frequent label.
+        does not know count as wrong, with a warning. Also warns if a classifier
+        is no better than always predicting the most frequent label.
 
         Args:
             records: records as for `predict`, with labels.

@@ -162,8 +162,8 @@ def observing(
 ) -> Iterator[None]:
     """Sets `score_observer` of attention layers in a with block.
 
-    Only calls in this thread are observed. Other threads may call the layers;
-    a second thread that observes waits for the first.
+    Only calls in this thread are observed. Other threads may call the layers.
+    A second thread that enters `observing` waits until the first has left it.
     """
     with _OBSERVING:
         try:

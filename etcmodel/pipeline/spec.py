@@ -191,7 +191,7 @@ class TaskSpec:
         return load(place) if isinstance(place, str) else place
 
     def notes(self, metrics: Mapping[str, float]) -> list[str]:
-        """Returns the dataset's sentences about metrics, if it has any."""
+        """Returns the dataset's notes on metrics; none if it has no `notes`."""
         notes = getattr(self.dataset, "notes", None)
         return notes(metrics) if notes else []
 

@@ -33,11 +33,12 @@ def score(
 
     Returns:
         For one label: `accuracy`, `macro_f1`, `micro_f1`, `auroc`,
-        `majority_accuracy` (that of the most frequent label in `gold` for all
-        documents) and `labels_predicted` (number of different predictions). For
-        several labels: `exact_match` (all labels of a document are right),
-        `macro_f1`, `micro_f1` and `auroc`. For numbers: `mean_squared_error`,
-        `negative_mean_squared_error` (higher is better) and `spearman`.
+        `majority_accuracy` (the accuracy of always predicting the most frequent
+        label in `gold`) and `labels_predicted` (number of different labels
+        predicted). For several labels: `exact_match` (all labels of a document
+        are right), `macro_f1`, `micro_f1` and `auroc`. For numbers:
+        `mean_squared_error`, `negative_mean_squared_error` (higher is better)
+        and `spearman`.
 
         `macro_f1` is the mean over all labels in `gold` or predicted. `auroc`
         is the mean over the labels in `gold`, each against the rest; it is left
@@ -160,13 +161,15 @@ def _score_numbers(predictions, gold) -> dict[str, float]:
 
 
 def notes(metrics: Mapping[str, float]) -> list[str]:
-    """Returns what a user should know of the metrics of `score`.
+    """Returns sentences for the user about the metrics of `score`.
 
-    Says if a model of single labels predicts one label only, or is not better
-    than the most frequent label.
+    There is one if a model of single labels predicts the same label for all
+    documents, or is no better than always predicting the most frequent label.
     """
     majority = metrics.get("majority_accuracy", 1.0)
-    if majority == 1.0 or metrics["accuracy"] > majority:
+    is_better = majority == 1.0 or metrics["accuracy"] > majority
+    # Without predictions, the model is not what is wrong.
+    if is_better or not metrics["labels_predicted"]:
         return []
     accuracy = f"an accuracy of {metrics['accuracy']:.4g}"
     if metrics["labels_predicted"] == 1:
@@ -176,7 +179,7 @@ def notes(metrics: Mapping[str, float]) -> list[str]:
             "with another learning rate."
         ]
     return [
-        f"The model has {accuracy}, which is not above that of the most "
-        f"frequent label for all documents, {majority:.4g}: train for more "
+        f"The model has {accuracy}, which is not above {majority:.4g}, the "
+        "accuracy of always predicting the most frequent label: train for more "
         "epochs, or with another learning rate."
     ]

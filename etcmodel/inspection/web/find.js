@@ -151,16 +151,25 @@ const etcFind = (() => {
     });
   }
 
+  let segmenter = null;
+
+  /** Counts the words of a piece of text without white space. */
+  function countPieces(piece) {
+    // Older browsers have no segmenter.
+    if (!HAS_UNSPACED.test(piece) || !Intl.Segmenter) {
+      return 1;
+    }
+    segmenter ||= new Intl.Segmenter(undefined, {granularity: "word"});
+    return Array.from(segmenter.segment(piece)).filter((x) => x.isWordLike)
+      .length;
+  }
+
   /** Counts words; in scripts without spaces, as the browser divides them. */
   function countWords(text) {
-    const segmenter = new Intl.Segmenter(undefined, {granularity: "word"});
-    let number = 0;
-    for (const [word] of text.matchAll(/\S+/g)) {
-      number += HAS_UNSPACED.test(word)
-        ? Array.from(segmenter.segment(word)).filter((x) => x.isWordLike).length
-        : 1;
-    }
-    return number;
+    return (text.match(/\S+/g) || []).reduce(
+      (number, piece) => number + countPieces(piece),
+      0
+    );
   }
 
   /** Returns the position in a text of each position in its UTF-8 bytes. */

@@ -150,35 +150,48 @@ const etcTasks = (() => {
     return unit && unit.place.start <= start ? unit : null;
   }
 
-  /** Returns the place of a title that holds an answer; null if none does. */
-  function placeInTitle(text, {answer, answer_paragraph: paragraph}) {
-    const blocks = findBlocks(text);
+  /** Returns the places in the headings that form a paragraph's title. */
+  function placesInTitle(text, prediction) {
+    const headings = [];
     let number = 0;
-    for (const {kind, start, end} of blocks) {
-      if (kind === "text") {
+    for (const block of findBlocks(text)) {
+      if (block.kind === "text") {
         number += 1;
-      } else if (number === paragraph) {
-        const found = text.slice(start, end).indexOf(answer);
-        if (found >= 0) {
-          return {start: start + found, end: start + found + answer.length};
-        }
+      } else if (number === prediction.answer_paragraph) {
+        headings.push(block);
       }
     }
-    return null;
+    // Headings without text between them form one title, joined by spaces.
+    const title = headings.map(({start, end}) => text.slice(start, end));
+    const [first, last] = fromBytes(title.join(" "), [
+      prediction.answer_start,
+      prediction.answer_end,
+    ]);
+    const places = [];
+    let offset = 0;
+    for (const {start, end} of headings) {
+      const from = Math.max(start, start + first - offset);
+      const to = Math.min(end, start + last - offset);
+      if (from < to) {
+        places.push({start: from, end: to});
+      }
+      offset += end - start + 1;
+    }
+    return places;
   }
 
-  /** Returns the place of an answer in the text; null if it is not there. */
-  function placeOf(text, prediction, units, positions) {
+  /** Returns the places of an answer in the text; none if it is not there. */
+  function placesOf(text, prediction, units, positions) {
     const {answer_paragraph: paragraph, answer_unit: number} = prediction;
     if (number < 0) {
-      return placeInTitle(text, prediction);
+      return placesInTitle(text, prediction);
     }
     const index = positions.findIndex(
       ([x, y]) => x === paragraph && y === number
     );
     const unit = units[index];
     if (!unit || !unit.place) {
-      return null;
+      return [];
     }
     const {content, place} = unit;
     const [start, end] = fromBytes(content, [
@@ -186,46 +199,55 @@ const etcTasks = (() => {
       prediction.answer_end,
     ]);
     const first = place.start - (content.length - content.trimStart().length);
-    return {start: first + start, end: first + end};
+    return [{start: first + start, end: first + end}];
   }
 
   /**
    * Answers of span models: a span of a unit, yes, no or none.
    *
-   * `positions` has the paragraph and the number of each unit.
+   * `positions` has [paragraph, number in the paragraph] for each unit.
    */
   function spans(text, prediction, units, positions) {
     const {answer, answer_type: type} = prediction;
     const isSpan = type === 0 && answer;
-    const first = isSpan ? placeOf(text, prediction, units, positions) : null;
-    const answerMarks = marksOf([first], "answer");
-    const notes = [noteOf(units)];
-    if (isSpan && !first) {
-      notes.unshift("The answer could not be found in the text.");
-    }
-    const places = isSpan ? findOccurrences(text, answer) : [];
-    // The answer's own place first, then the most probable evidence; places in
-    // no sentence last.
+    const occurrences = isSpan ? findOccurrences(text, answer) : [];
     const inOrder = units.filter((unit) => unit.place);
-    for (const place of places) {
+    for (const place of occurrences) {
       place.unit = unitAt(inOrder, place);
     }
+    // The most probable evidence first, places outside of sentences last.
     const valueOf = ({unit}) => (unit ? unit.value : -1);
-    const isFirst = (place) => Number(first && place.start === first.start);
-    places.sort(
-      (x, y) =>
-        isFirst(y) - isFirst(x) || valueOf(y) - valueOf(x) || x.start - y.start
-    );
+    occurrences.sort((x, y) => valueOf(y) - valueOf(x) || x.start - y.start);
+    let found = [];
+    if (isSpan) {
+      // Models of earlier versions return no positions.
+      found =
+        prediction.answer_paragraph === undefined
+          ? occurrences.slice(0, 1)
+          : placesOf(text, prediction, units, positions);
+    }
+    const answerMarks = marksOf(found, "answer");
+    const notes = [noteOf(units)];
+    if (isSpan && !found.length) {
+      notes.unshift("The answer could not be found in the text.");
+    }
+    const [first] = found;
+    const places = occurrences.filter((x) => !first || x.start !== first.start);
+    if (first) {
+      places.unshift({...first, unit: unitAt(inOrder, first)});
+    }
     const choices = [];
     if (places.length > 1) {
       choices.push({
         title: "Where the answer occurs",
-        selected: isFirst(places[0]) ? 0 : -1,
+        selected: first ? 0 : -1,
         items: places.slice(0, MOST_CHOICES).map((place) => ({
           label: place.unit ? place.unit.text : around(text, place),
           value: Math.max(0, valueOf(place)),
           text: place.unit ? undefined : "in a title",
-          marks: marksOf([place], "answer"),
+          marks: place.start === (first || {}).start
+            ? answerMarks
+            : marksOf([place], "answer"),
           reveal: place.start,
         })),
       });

@@ -367,7 +367,7 @@ def decode_answers(
 
 
 def _positions(sizes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each unit's paragraph, and its number there; -1 for titles.
+    """Returns each unit's paragraph, and its number there, -1 for titles.
 
     Example: the sizes `[[3, 1], [2]]` give the paragraphs `[0, 0, 0, 1, 0, 0]`
     and the numbers `[-1, 0, 1, -1, -1, 0]`.
@@ -405,10 +405,10 @@ def decode_spans(
         Each `[batch]`: `answer` `<string>` (as in the text, "yes" or "no"; ""
         for no answer), `answer_type` `<int32>` (0 span, 1 yes, 2 no, 3 no
         answer or no text), `answer_probability` `<float32>` (the type's
-        probability; for a span, times the span's); all `<int32>`, -1 without a
-        span: `answer_paragraph`, `answer_unit` (the unit's number in its
-        paragraph, -1 for a title), `answer_start` and `answer_end` (bytes of
-        the unit; the end is exclusive).
+        probability; for a span, times the span's). The position, all `<int32>`,
+        -1 without a span: `answer_paragraph`, `answer_unit` (the unit's number
+        in its paragraph, -1 for a title), `answer_start` and `answer_end`
+        (bytes of the unit; the end is exclusive).
     """
     # [batch]
     position = choose_sentences(

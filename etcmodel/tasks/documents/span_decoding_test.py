@@ -155,11 +155,11 @@ class HandMadeTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, answer.decode())
 
     def test_positions(self):
-        """An answer has its place in its paragraph; titles have number -1."""
+        """Units are numbered within their paragraph; titles have -1."""
         begin, end = [0.0] * 10, [0.0] * 10
         begin[8] = end[8] = begin[3] = end[3] = 1.0
         for sizes, facts, expected in (
-            ([1, 2], [0.1] * 6 + [0.9, 0.1], [1, 1, 0, 3]),
+            ([1, 2], [0.1] * 6 + [0.9, 0.1], [1, 0, 0, 3]),
             ([2, 0, 1], [0.1] * 6 + [0.9, 0.1], [2, -1, 0, 3]),
             ([3], [0.1] * 4 + [0.9] + [0.1] * 3, [0, -1, 0, 6]),
         ):
