@@ -310,15 +310,14 @@ class ClassifierTest(tf.test.TestCase):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             metrics = self.model.evaluate(_ROWS, progress=False)
-            self.assertEmpty(caught)
+            is_majority = metrics["accuracy"] <= metrics["majority_accuracy"]
+            self.assertLen(caught, int(is_majority))
             others = [{"body": "brno", "town": x} for x in ("zlin", "oslo")]
             self.model.evaluate(others, progress=False)
         self.assertAllClose(sum(right) / len(right), metrics["accuracy"])
-        (warning,) = caught
+        unknown = "Labels that are not in the training data: 1."
+        (warning,) = [x for x in caught if unknown in str(x.message)]
         self.assertEqual(__file__, warning.filename)
-        self.assertIn(
-            "Labels that are not in the training data: 1.", str(warning.message)
-        )
 
 
 class KindsTest(tf.test.TestCase):
