@@ -241,13 +241,11 @@ const etcTasks = (() => {
       choices.push({
         title: "Where the answer occurs",
         selected: first ? 0 : -1,
-        items: places.slice(0, MOST_CHOICES).map((place) => ({
+        items: places.slice(0, MOST_CHOICES).map((place, i) => ({
           label: place.unit ? place.unit.text : around(text, place),
           value: Math.max(0, valueOf(place)),
           text: place.unit ? undefined : "in a title",
-          marks: place.start === (first || {}).start
-            ? answerMarks
-            : marksOf([place], "answer"),
+          marks: first && i === 0 ? answerMarks : marksOf([place], "answer"),
           reveal: place.start,
         })),
       });
