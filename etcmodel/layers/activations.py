@@ -8,6 +8,7 @@ from etcmodel.ops import compilation
 from etcmodel.ops import custom_gradients
 
 _SQRT_2_OVER_PI = 0.7978845608028654
+_SQRT_HALF = 0.7071067811865476
 _CUBIC = 0.044715
 
 
@@ -28,10 +29,15 @@ def _tanh_gelu(x):
     return _gelu_value(x), lambda upstream: _gelu_gradient(x, upstream)
 
 
+def _widened(x):
+    """Returns `x`, as float32 if it has half precision."""
+    is_half = x.dtype in (tf.float16, tf.bfloat16)
+    return tf.cast(x, tf.float32) if is_half else x
+
+
 def _tanh_of_gelu(x):
-    """Returns `x` (as float32 if it has half precision) and the tanh."""
-    if x.dtype in (tf.float16, tf.bfloat16):
-        x = tf.cast(x, tf.float32)
+    """Returns the widened `x` and the tanh."""
+    x = _widened(x)
     inner = _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
     return x, tf.tanh(inner)
 
@@ -52,8 +58,36 @@ def _gelu_gradient(x, upstream):
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Computes the Gaussian error linear unit, in its exact (erf) form."""
-    return tf.nn.gelu(x, approximate=False)
+    """Computes the Gaussian error linear unit, in its exact (erf) form.
+
+    The form is `0.5 x (1 + erf(x / sqrt(2)))`, as in Hugging Face's models.
+    `tf.nn.gelu` takes longer on a CPU: for `[4192, 1536]`, 25 instead of 12 ms,
+    in bfloat16 57 instead of 18 ms (2 cores, busy).
+    """
+    return _exact_gelu(tf.convert_to_tensor(x))
+
+
+@custom_gradients.custom_gradient
+def _exact_gelu(x):
+    """Keeps only `x` for the gradient."""
+    return _exact_value(x), lambda upstream: _exact_gradient(x, upstream)
+
+
+@compilation.jit_if_large
+def _exact_value(x):
+    wide = _widened(x)
+    # LiteRT fuses operations in this order into its GELU.
+    value = 0.5 * wide * (1.0 + tf.math.erf(wide * _SQRT_HALF))
+    return tf.cast(value, x.dtype)
+
+
+@compilation.jit_if_large
+def _exact_gradient(x, upstream):
+    wide = _widened(x)
+    # The derivative of `erf(x / sqrt(2))` is `sqrt(2 / pi) exp(-x^2 / 2)`.
+    slope = _SQRT_2_OVER_PI * tf.exp(-0.5 * wide * wide)
+    derivative = 0.5 * (1.0 + tf.math.erf(wide * _SQRT_HALF) + wide * slope)
+    return tf.cast(derivative, x.dtype) * upstream
 
 
 # The name in configuration files and in the original code. The function has

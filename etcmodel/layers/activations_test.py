@@ -1,3 +1,4 @@
+import itertools
 import math
 from unittest import mock
 
@@ -17,11 +18,21 @@ def gelu_derivative(x):
     return 0.5 * (1 + np.tanh(inner)) + 0.5 * x * slope / np.cosh(inner) ** 2
 
 
-def gelu_gradient(x, upstream):
+def gelu_gradient(x, upstream, function=activations.gelu):
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = activations.gelu(x)
+        y = function(x)
     return tape.gradient(y, x, upstream)
+
+
+def exact_derivative(x):
+    """Computes the exact form's derivative in float64: cdf + x * density."""
+    density = np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+    return np.vectorize(_normal_cdf)(x) + x * density
+
+
+def _normal_cdf(x):
+    return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 class ActivationTest(parameterized.TestCase, tf.test.TestCase):
@@ -37,34 +48,64 @@ class ActivationTest(parameterized.TestCase, tf.test.TestCase):
             gelu_derivative(x), differences / 2e-6, rtol=1e-6, atol=1e-8
         )
 
-    @parameterized.parameters(
-        (tf.float64, 1e-9),
-        (tf.float32, 5e-6),
-        (tf.float16, 2e-3),
-        (tf.bfloat16, 2e-2),
+    def test_exact_gelu(self):
+        x = np.linspace(-6, 6, 49)
+        expected = x * np.vectorize(_normal_cdf)(x)
+        for dtype, tolerance in ((tf.float64, 1e-14), (tf.float32, 1e-6)):
+            found = activations.exact_gelu(tf.constant(x, dtype))
+            self.assertAllClose(expected, found, tolerance, tolerance)
+        with tf.GradientTape() as tape:
+            point = tf.constant(x)
+            tape.watch(point)
+            gradient = gelu_gradient(
+                point, tf.ones(49, tf.float64), activations.exact_gelu
+            )
+        # The second derivative is (2 - x^2) * density.
+        density = np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+        self.assertAllClose(
+            (2 - x**2) * density, tape.gradient(gradient, point), 1e-9, 1e-12
+        )
+
+    @parameterized.product(
+        form=[
+            (activations.gelu, gelu_derivative),
+            (activations.exact_gelu, exact_derivative),
+        ],
+        precision=[
+            (tf.float64, 1e-9),
+            (tf.float32, 5e-6),
+            (tf.float16, 2e-3),
+            (tf.bfloat16, 2e-2),
+        ],
     )
-    def test_gelu_gradient_is_the_derivative(self, dtype, tolerance):
+    def test_gelu_gradient_is_the_derivative(self, form, precision):
+        function, derivative = form
+        dtype, tolerance = precision
         x = tf.cast(np.linspace(-6, 6, 49), dtype)
         upstream = tf.cast(np.random.default_rng(0).standard_normal(49), dtype)
-        gradient = gelu_gradient(x, upstream)
+        gradient = gelu_gradient(x, upstream, function)
         self.assertEqual(dtype, gradient.dtype)
         x, upstream, gradient = (
             tf.cast(value, tf.float64).numpy()
             for value in (x, upstream, gradient)
         )
         self.assertAllClose(
-            gelu_derivative(x) * upstream,
+            derivative(x) * upstream,
             gradient,
             rtol=tolerance,
             atol=tolerance,
         )
 
     def test_gelu_is_finite_in_half_precision(self):
-        for dtype in (tf.float16, tf.bfloat16):
+        for dtype, function in itertools.product(
+            (tf.float16, tf.bfloat16),
+            (activations.gelu, activations.exact_gelu),
+        ):
             x = tf.constant([-30000.0, -100.0, 100.0, 30000.0], dtype)
-            self.assertAllEqual(tf.nn.relu(x), activations.gelu(x))
-            self.assertEqual(dtype, activations.gelu(x).dtype)
-            self.assertAllEqual([0, 0, 1, 1], gelu_gradient(x, tf.ones_like(x)))
+            self.assertAllEqual(tf.nn.relu(x), function(x))
+            self.assertEqual(dtype, function(x).dtype)
+            gradient = gelu_gradient(x, tf.ones_like(x), function)
+            self.assertAllEqual([0, 0, 1, 1], gradient)
 
     def test_gelu_keeps_nothing_but_its_input(self):
         @tf.function
