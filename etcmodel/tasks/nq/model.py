@@ -89,6 +89,9 @@ class NQ(EtcTaskModel):
 
     LOSSES = (*POSITIONS, "answer_type")
     METRICS = {"answer_type_accuracy": ("answer_type_logits", "answer_type")}
+    # The signature `text` returns the words; positions in the answers are their
+    # indices.
+    ANSWER_AXES = {"tokens": ("words",)}
 
     def encoder_options(self):
         """Returns the options of flat sequences."""
