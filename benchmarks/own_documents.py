@@ -43,6 +43,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -64,12 +65,16 @@ from benchmarks import program
 from benchmarks import training_runs
 from etcmodel import checkpoints
 from etcmodel.datasets.hotpotqa.records import FORMAT
+from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.question_answering import metrics
 
-_LIFT = ("--absolute_positions=paragraph", "--question_words_in_global=true")
+# Flags of `lift` for documents with questions.
+LIFT = ("--absolute_positions=paragraph", "--question_words_in_global=true")
 _FIRST_WORDS = 350
 _FIRST_TOKENS = 384
 _NUM_FOLDS = 5
+# Tokens of the longest paragraph of SQuAD, with some to spare.
+_SQUAD_LENGTH = 1024
 
 
 class Measurement:
@@ -81,7 +86,7 @@ class Measurement:
         self._vocab_file = runs.lift(
             values.lift,
             "lifted",
-            *_LIFT,
+            *LIFT,
             *values.lift_option,
             num_hidden_layers=values.layers or None,
         )
@@ -136,21 +141,7 @@ class Measurement:
         files, numbers = [], []
         for split, names in (("train", values.train), ("dev", [values.dev])):
             records = [x for name in names for x in FORMAT.read(name)]
-            rows = [
-                {
-                    # Unique ids let records of repeated files count twice.
-                    "id": f"{i}-{x.id}",
-                    "query": x.question,
-                    "context": [[p.title, p.sentences] for p in x.context],
-                    # Keeps the facts in the context; 2Wiki also has facts
-                    # outside of it.
-                    "supporting_facts": [
-                        (x.context[paragraph].title, number)
-                        for paragraph, number in x.fact_positions
-                    ],
-                }
-                for i, x in enumerate(records)
-            ]
+            rows = selection_rows(records)
             files.append(self._runs.write(f"{split}.jsonl", rows, lines=True))
             numbers.append(len(rows))
         self._preprocess("select", [files[0]], files[1], values.long_length)
@@ -224,7 +215,7 @@ class Measurement:
 
     def _answer(self, split, number, train, dev, seed) -> dict[str, str]:
         """Trains a model of `answer`; returns its answers for `dev` by id."""
-        self._preprocess("answer", [train], dev, 512, f" {split}")
+        self._preprocess("answer", [train], dev, _SQUAD_LENGTH, f" {split}")
         name = training_runs.run_name(f"answer {seed} {split}")
         self._learn(name, "answer", number, seed)
         with open(self._runs.predict(name, dev), "rb") as stream:
@@ -320,6 +311,25 @@ def read_articles(path: str) -> list[dict]:
     """Reads the articles of a file in SQuAD's format."""
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)["data"]
+
+
+def selection_rows(records: Iterable[HotpotQARecord]) -> list[dict[str, Any]]:
+    """Converts records of HotpotQA to records of `select`."""
+    return [
+        {
+            # Unique ids let records of repeated files count twice.
+            "id": f"{i}-{x.id}",
+            "query": x.question,
+            "context": [[p.title, p.sentences] for p in x.context],
+            # Keeps the facts in the context; 2Wiki also has facts outside of
+            # it.
+            "supporting_facts": [
+                (x.context[paragraph].title, number)
+                for paragraph, number in x.fact_positions
+            ],
+        }
+        for i, x in enumerate(records)
+    ]
 
 
 def questions_of(articles: Sequence[dict]) -> Iterator[dict]:

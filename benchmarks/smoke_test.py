@@ -92,6 +92,10 @@ CASES = {
         " --batch_sizes=2"
     ],
     "benchmarks.serving_start": ["--presets=tiny --length=32 --repeats=1"],
+    "benchmarks.small_data": [
+        "--lift={bert} --data={small} --sets=languages --dtype=float32"
+        " --setting= --setting=1e-4,2,4"
+    ],
     "benchmarks.small_weights": [
         "--length=64 --text=64 --preset=tiny --layers=1 --repeats=1"
         " --vocab_size=700"
@@ -143,6 +147,12 @@ class _Files:
             return models.small_records()
         if name == "bert":
             return self._write_bert(str(folder))
+        if name == "small":
+            (folder / "languages").mkdir(exist_ok=True)
+            for language in ("de", "ro"):
+                path = folder / "languages" / f"{language}.txt"
+                path.write_text("one\n" * 6)
+            return str(folder)
         if name == "curves":
             return str(folder / "curves.png")
         if name == "squad":
@@ -249,6 +259,7 @@ class SmokeTest(tf.test.TestCase, parameterized.TestCase):
                 for x, y in self.program.columns.items()
                 if y[-1:] in "f%"
             }
+            values["accuracy"] = 0.5
             tasks.write_json(given["--output"], values)
         elif name == "predict":
             text = pathlib.Path(given["--input"]).read_text()

@@ -177,15 +177,29 @@ class Runs:
         init = training.init and self.path(training.init)
         with open(f"{model_dir}.json", "w", encoding="utf-8") as stream:
             json.dump(config, stream)
+        return self.run_train(
+            training.name,
+            training.experiment,
+            *training.options,
+            config_file=f"{model_dir}.json",
+            init_checkpoint=init,
+        )
+
+    def run_train(
+        self, name: str, experiment: str, *options: str, **given: Any
+    ) -> float:
+        """Runs `train` with flags only, without a configuration file.
+
+        Returns the seconds.
+        """
         start = time.perf_counter()
         run_command(
             "train",
             "--mode=train",
-            *training.options,
-            experiment=training.experiment,
-            model_dir=model_dir,
-            config_file=f"{model_dir}.json",
-            init_checkpoint=init,
+            *options,
+            experiment=experiment,
+            model_dir=self.path(name),
+            **given,
         )
         return time.perf_counter() - start
 

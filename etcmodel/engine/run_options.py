@@ -172,15 +172,15 @@ def parse_params(options: RunOptions, experiment: str, reporter: Reporter):
             params_override=last,
         )
     )
-    named = shortcuts.names_in([*values, last], "task", "model")
+    named = shortcuts.names_in([*values, last])
     shortcuts.apply(params, options, spec, experiment, named, reporter)
     shortcuts.check(params)
+    _choose_devices(params, defaults)
     shortcuts.follow_records(
-        params, defaults, spec, experiment, options, reporter
+        params, defaults, spec, experiment, options, named, reporter
     )
     shortcuts.follow_train_steps(params, defaults, reporter)
     shortcuts.choose_optimizer(params, options)
-    _choose_devices(params, defaults)
     return spec, params
 
 

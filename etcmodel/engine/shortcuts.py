@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from etcmodel import run_paths
+from etcmodel.engine import fine_tuning
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.errors import show
@@ -139,8 +140,7 @@ def apply(
 ) -> None:
     """Sets the parameters of the shortcuts, which override everything else.
 
-    `named` has the model's parameters that other overrides set: `names_in` at
-    `task.model`.
+    `named` has the parameters that other overrides set; see `names_in`.
     """
     values = {
         parameter: getattr(options, name, None)
@@ -185,14 +185,14 @@ def _follow_init_checkpoint(
     preset, before = encoder.preset, encoder.to_config().to_dict()
     for name, value in encoder.as_dict().items():
         is_given = value is not None and (
-            not model or f"encoder.{name}" in named
+            not model or f"task.model.encoder.{name}" in named
         )
         if name in values and (
             not is_given or name in ("preset", "config_file")
         ):
             setattr(encoder, name, values[name])
     for field in dataclasses.fields(spec.model_options):
-        if field.name in model and field.name not in named:
+        if field.name in model and f"task.model.{field.name}" not in named:
             setattr(task.model, field.name, model[field.name])
     now = encoder.to_config().to_dict()
     overruled = [
@@ -273,36 +273,59 @@ def check(params) -> None:
 
 
 def follow_records(
-    params, defaults, spec, experiment: str, options, reporter: Reporter
+    params,
+    defaults,
+    spec,
+    experiment: str,
+    options,
+    named: Collection[str],
+    reporter: Reporter,
 ) -> None:
     """Computes the number of steps from the epochs and the number of records.
 
-    Keeps a number of steps that was set without `epochs`. `defaults` is the
-    experiment's own configuration, without overrides.
+    Keeps a number of steps that was set without `epochs`. If the task has
+    `follows_size`, also chooses the batch size, the learning rate and the
+    epochs, unless they are set; see `fine_tuning`. A run that exists keeps its
+    own. `defaults` is the experiment's own configuration, without overrides;
+    `named` has the parameters that other overrides set.
     """
     if not hasattr(options, "epochs") or not params.task.train_data.input_path:
         return
     trainer, epochs = params.trainer, options.epochs
-    if epochs is None:
-        if trainer.train_steps != defaults.trainer.train_steps:
-            return
-        recipe = {**spec.recipe, **spec.experiments[experiment].options}
-        epochs = recipe.get("epochs")
-    elif not 0 < epochs < math.inf:
+    if epochs is not None and not 0 < epochs < math.inf:
         raise UserError(
             f"`epochs={epochs:g}`: expected a number above 0, such as 2 or 0.5."
         )
+    keeps_steps = epochs is None and (
+        "trainer.train_steps" in named
+        or trainer.train_steps != defaults.trainer.train_steps
+    )
     metadata = _metadata(params.task.train_data.input_path)
-    if epochs is None or metadata is None:
+    if metadata is None:
         return
+    recipe = {**spec.recipe, **spec.experiments[experiment].options}
     number, blocks = metadata["num_examples"], _num_blocks(metadata)
+    usual = recipe.get("epochs")
+    if spec.follows_size:
+        usual = _follow_size(params, metadata, usual, options, named, reporter)
+    epochs = usual if epochs is None else epochs
+    if keeps_steps or epochs is None:
+        return
     size = params.task.train_data.global_batch_size
     each = max(number * blocks // size, 1)
     trainer.train_steps = max(round(each * epochs), 1)
-    for name in ("validation_interval", "checkpoint_interval"):
-        value = getattr(trainer, name)
-        if value == getattr(defaults.trainer, name):
-            setattr(trainer, name, min(value, each))
+    intervals = {
+        name: min(getattr(trainer, name), each)
+        for name in ("validation_interval", "checkpoint_interval")
+    }
+    if spec.follows_size:
+        most = fine_tuning.MAX_VALIDATIONS
+        interval = max(each, math.ceil(trainer.train_steps / most))
+        intervals["validation_interval"] = interval
+    for name, interval in intervals.items():
+        is_default = getattr(trainer, name) == getattr(defaults.trainer, name)
+        if is_default and f"trainer.{name}" not in named:
+            setattr(trainer, name, interval)
     segments, of_segments = "", ""
     if blocks > 1:
         segments, of_segments = " segments", f" of {blocks} segments each"
@@ -310,6 +333,62 @@ def follow_records(
         f"{number} examples{of_segments} in batches of {size}{segments}: "
         f"{_count(each, 'step')} an epoch, {_count(epochs, 'epoch')}."
     )
+
+
+def _follow_size(
+    params, metadata, epochs: float, options, named, reporter: Reporter
+) -> float:
+    """Sets batch size and learning rate, unless set; returns the epochs."""
+    data, number = params.task.train_data, metadata["num_examples"]
+    schedule = params.trainer.optimizer_config.learning_rate
+    width = params.task.model.encoder.to_config(
+        metadata["vocab_size"]
+    ).hidden_size
+    size, rate = data.global_batch_size, None
+    is_free = options.batch_size is None and _BATCH_SIZES[0] not in named
+    # The cores of a TPU share the experiment's batch.
+    if is_free and not params.runtime.tpu:
+        replicas = max(params.runtime.num_gpus, 1)
+        size = -(-fine_tuning.choose_batch_size(number) // replicas) * replicas
+    if (
+        options.learning_rate is None
+        and schedule.type == "polynomial"
+        and f"{_RATE}.initial_learning_rate" not in named
+    ):
+        rate = fine_tuning.choose_rate(width, params.task.lora_rank)
+    before = _params_to_resume(options.model_dir)
+    if is_free:
+        size = _at(before, _BATCH_SIZES[0]) or size
+    if rate is not None:
+        rate = _at(before, f"{_RATE}.initial_learning_rate") or rate
+    values = {}
+    if size != data.global_batch_size:
+        values["batch_size"] = data.global_batch_size = size
+    if rate is not None:
+        schedule.polynomial.initial_learning_rate = rate
+        values["learning_rate"] = rate
+    if values:
+        shown = " and ".join(f"`{x}={y:g}`" for x, y in values.items())
+        reporter.note(
+            f"{shown} for {number} examples and an encoder of width {width}."
+        )
+    return fine_tuning.choose_epochs(number, size, epochs)
+
+
+def _params_to_resume(model_dir: str) -> dict:
+    """Returns the configuration of the run to resume; {} for a new run."""
+    from etcmodel.checkpoints import files as checkpoint_files
+
+    if checkpoint_files.latest_checkpoint(model_dir) is None:
+        return {}
+    return runs.read_params(model_dir)
+
+
+def _at(values: dict, name: str) -> Any:
+    """Returns the value at a name with dots; None if there is none."""
+    for part in name.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
 
 
 def _count(number: float, word: str) -> str:

@@ -17,6 +17,7 @@ from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.pipeline import tfrecords
 from etcmodel.tasks import registry
+from etcmodel.training import runs
 from testing.flags import parse_options
 
 
@@ -238,6 +239,93 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         params, _ = self._params(f"--train_data={self._records(5)}")
         self.assertEqual(15, params.trainer.train_steps)
 
+    def test_settings_follow_the_records(self):
+        """For tasks with documents of one's own; base is 768 wide."""
+        given = [
+            f"--train_data={self._records(200)}",
+            f"--model_dir={self.get_temp_dir()}/none",
+        ]
+
+        def settings(*flags_given, experiment="etc/classify"):
+            params, out = self._params(
+                *given, *flags_given, experiment=experiment
+            )
+            trainer = params.trainer
+            schedule = trainer.optimizer_config.learning_rate.polynomial
+            numbers = (
+                params.task.train_data.global_batch_size,
+                schedule.initial_learning_rate,
+                trainer.train_steps,
+                trainer.validation_interval,
+            )
+            return numbers, out
+
+        # 25 steps an epoch; 12 epochs have 300 steps, and 10 validations.
+        numbers, out = settings()
+        self.assertEqual((8, 5e-5, 300, 30), numbers)
+        self.assertIn(
+            "`batch_size=8` and `learning_rate=5e-05` for 200 examples and an "
+            "encoder of width 768.",
+            out,
+        )
+        self.assertIn("25 steps an epoch, 12 epochs.", out)
+        numbers, _ = settings("--preset=tiny", "--lora_rank=2")
+        self.assertEqual((8, 5e-3, 300, 30), numbers)
+        # What is set is kept, by whatever way.
+        override = "--params_override=task.train_data.global_batch_size=16"
+        for experiment in ("etc/classify", "etc/select", "etc/answer"):
+            numbers, out = settings(
+                *("--learning_rate=5e-5", override, "--epochs=2"),
+                experiment=experiment,
+            )
+            self.assertEqual((16, 5e-5, 24, 12), numbers)
+            self.assertNotIn("encoder of width", out)
+        numbers, _ = settings("--params_override=trainer.train_steps=7")
+        self.assertEqual((8, 5e-5, 7), numbers[:3])
+        numbers, _ = settings("--small")
+        self.assertEqual((8, 1e-3, 300, 30), numbers)
+        # 31,250 steps are not validated every 625, as in the recipe.
+        big = f"--train_data={self._records(100_000)}"
+        numbers, _ = settings(big)
+        self.assertEqual((16, 5e-5, 31_250, 6_250), numbers)
+        # Steps that are set stay, even the experiment's own 3,125.
+        numbers, _ = settings("--params_override=trainer.train_steps=3125")
+        self.assertEqual((8, 5e-5, 3125), numbers[:3])
+        # The rate of another schedule is not told as this one's.
+        kind = "trainer.optimizer_config.learning_rate.type=cosine"
+        _, out = settings(f"--params_override={kind}")
+        self.assertIn("`batch_size=8` for 200 examples", out)
+        # The paper's tasks keep the paper's settings.
+        default = exp_factory.get_exp_config("etc/wikihop")
+        numbers, _ = settings(experiment="etc/wikihop")
+        self.assertEqual(default.task.train_data.global_batch_size, numbers[0])
+
+    def test_a_run_keeps_its_settings(self):
+        """For example, if its records were 499 at first, and are 500 now."""
+        folder = tempfile.mkdtemp(dir=self.get_temp_dir())
+        flags_given = [
+            f"--model_dir={folder}",
+            f"--train_data={self._records(500)}",
+        ]
+        params, _ = self._params(*flags_given, experiment="etc/classify")
+        self.assertEqual(16, params.task.train_data.global_batch_size)
+        tf.train.Checkpoint(x=tf.Variable(1)).save(f"{folder}/ckpt")
+        params.task.train_data.global_batch_size = 8
+        params.trainer.optimizer_config.learning_rate.polynomial.override(
+            {"initial_learning_rate": 3e-5}
+        )
+        runs.write_params(folder, params.as_dict())
+        params, _ = self._params(*flags_given, experiment="etc/classify")
+        self.assertEqual(8, params.task.train_data.global_batch_size)
+        rates = params.trainer.optimizer_config.learning_rate
+        self.assertEqual(3e-5, rates.polynomial.initial_learning_rate)
+        # Five epochs of 62 steps, not ten of 31.
+        self.assertEqual(310, params.trainer.train_steps)
+        params, _ = self._params(
+            *(*flags_given, "--batch_size=32"), experiment="etc/classify"
+        )
+        self.assertEqual(32, params.task.train_data.global_batch_size)
+
     def test_numbers_of_epochs_and_of_steps(self):
         train_data = f"--train_data={self._records(130)}"
         for epochs in ("0", "nan", "inf"):
@@ -310,6 +398,7 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
             registry.get("nq"),
             "etc/nq",
             types.SimpleNamespace(),
+            (),
             Reporter(),
         )
 

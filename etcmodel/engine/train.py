@@ -28,9 +28,14 @@ class Options(run_options.TrainerOptions):
         train_data: the training records: the `output_dir` of `preprocess`.
         validation_data: the validation records: the `output_dir` of
             `preprocess` with `split=dev`.
-        epochs: passes over the records; by default the experiment's.
-        batch_size: global batch size, over all replicas.
-        learning_rate: peak learning rate, reached after the warm-up.
+        epochs: passes over the records; by default the experiment's, or more
+            for few records of classify, select and answer.
+        batch_size: global batch size, over all replicas; by default the
+            experiment's, or half of it for few records of classify, select and
+            answer.
+        learning_rate: peak learning rate, reached after the warm-up; by default
+            the experiment's. For classify, select and answer, it follows from
+            the encoder's width.
         preset: sizes of the encoder: tiny, small, base, base_shared or large
             for ETC; tiny, base, base_cls or base_sts for ReadTwice.
         init_checkpoint: initial weights: the output of `lift`, a published
@@ -43,8 +48,9 @@ class Options(run_options.TrainerOptions):
             "cosine" to 0, or "constant"; by default the experiment's.
         lora_rank: train with LoRA of this rank, such as 8: the encoder is
             frozen, and small updates of its attention and feed-forward weights
-            are trained, with a learning rate about ten times as high. By
-            default, the whole encoder is trained.
+            are trained. They need a higher learning rate: the default of
+            classify, select and answer is five times as high. By default, the
+            whole encoder is trained.
         patience: number of validations without a better metric after which the
             training stops early; by default it never does.
         seed: seed of the weights, the order of records and dropout.

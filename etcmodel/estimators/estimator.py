@@ -163,9 +163,13 @@ class Estimator(predictors.RowPredictor[Result]):
             validation: validation records, in any form that `records` may have.
             validation_fraction: share of `records` to hold out for validation,
                 instead of `validation`.
-            epochs: passes over the records; by default those of the experiment.
-            batch_size: number of records per step.
-            learning_rate: peak learning rate, reached after the warm-up.
+            epochs: passes over the records; by default, those that at least 300
+                steps need.
+            batch_size: number of records per step; by default 8 below 500
+                records, otherwise 16.
+            learning_rate: peak learning rate, reached after the warm-up; by
+                default, it follows from the encoder's width. See
+                docs/own_documents.md.
             patience: number of validations without a better metric after which
                 training stops early.
             seed: seed of weights, order of records, dropout, and the split by

@@ -160,6 +160,9 @@ class TaskSpec:
         pipeline_tag: the Hugging Face hub's name of the task, for model cards;
             "" if it has none.
         max_metric: the highest value of the metrics: 1, or 100 for percents.
+        follows_size: whether the batch size, the learning rate and the number
+            of epochs follow from the records and the encoder, not from the
+            recipe; see `engine.fine_tuning`.
     """
 
     name: str
@@ -183,6 +186,7 @@ class TaskSpec:
     complete: str = ""
     pipeline_tag: str = ""
     max_metric: float = 1.0
+    follows_size: bool = False
 
     @property
     def preprocessing_config_class(self) -> type:

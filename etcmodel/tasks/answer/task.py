@@ -91,6 +91,7 @@ TASK = TaskSpec(
     reading=(*READING, "evidence_field"),
     noted_reading=("units",),
     complete="etcmodel.tasks.documents.documents:complete_units",
+    # Defaults of a training follow from its records; see `follows_size`.
     recipe={
         "num_examples": 10000,
         "epochs": 3,
@@ -106,5 +107,6 @@ TASK = TaskSpec(
         metric="f1",
     ),
     experiments=read_experiments(__file__),
+    follows_size=True,
     pipeline_tag="question-answering",
 )

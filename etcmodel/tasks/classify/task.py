@@ -105,6 +105,7 @@ TASK = TaskSpec(
     noted_reading=("labels",),
     plots="etcmodel.inspection.classification_plots:write_plots",
     complete=f"{_PACKAGE}.preprocessor:complete",
+    # Defaults of a training follow from its records; see `follows_size`.
     recipe={
         "num_examples": 10000,
         "epochs": 5,
@@ -120,5 +121,6 @@ TASK = TaskSpec(
         is_used=lambda sizes: sizes.get("kind") == "multiple",
     ),
     experiments=read_experiments(__file__),
+    follows_size=True,
     pipeline_tag="text-classification",
 )

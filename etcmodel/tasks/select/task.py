@@ -61,6 +61,7 @@ TASK = TaskSpec(
     reading=READING,
     noted_reading=("units",),
     complete="etcmodel.tasks.documents.documents:complete_units",
+    # Defaults of a training follow from its records; see `follows_size`.
     recipe={
         "num_examples": 10000,
         "epochs": 5,
@@ -76,5 +77,6 @@ TASK = TaskSpec(
         metric="f1",
     ),
     experiments=read_experiments(__file__),
+    follows_size=True,
     pipeline_tag="text-ranking",
 )
