@@ -188,10 +188,7 @@ class Runs:
     def run_train(
         self, name: str, experiment: str, *options: str, **given: Any
     ) -> float:
-        """Runs `train` with flags only, without a configuration file.
-
-        Returns the seconds.
-        """
+        """Runs `train` with the given flags; returns the seconds."""
         start = time.perf_counter()
         run_command(
             "train",

@@ -176,9 +176,7 @@ def parse_params(options: RunOptions, experiment: str, reporter: Reporter):
     shortcuts.apply(params, options, spec, experiment, named, reporter)
     shortcuts.check(params)
     _choose_devices(params, defaults)
-    shortcuts.follow_records(
-        params, defaults, spec, experiment, options, named, reporter
-    )
+    shortcuts.follow_records(params, spec, experiment, options, named, reporter)
     shortcuts.follow_train_steps(params, defaults, reporter)
     shortcuts.choose_optimizer(params, options)
     return spec, params

@@ -274,7 +274,6 @@ def check(params) -> None:
 
 def follow_records(
     params,
-    defaults,
     spec,
     experiment: str,
     options,
@@ -286,8 +285,7 @@ def follow_records(
     Keeps a number of steps that was set without `epochs`. If the task has
     `follows_size`, also chooses the batch size, the learning rate and the
     epochs, unless they are set; see `fine_tuning`. A run that exists keeps its
-    own. `defaults` is the experiment's own configuration, without overrides;
-    `named` has the parameters that other overrides set.
+    own. `named` has the parameters that other overrides set.
     """
     if not hasattr(options, "epochs") or not params.task.train_data.input_path:
         return
@@ -296,10 +294,7 @@ def follow_records(
         raise UserError(
             f"`epochs={epochs:g}`: expected a number above 0, such as 2 or 0.5."
         )
-    keeps_steps = epochs is None and (
-        "trainer.train_steps" in named
-        or trainer.train_steps != defaults.trainer.train_steps
-    )
+    keeps_steps = epochs is None and "trainer.train_steps" in named
     metadata = _metadata(params.task.train_data.input_path)
     if metadata is None:
         return
@@ -323,8 +318,7 @@ def follow_records(
         interval = max(each, math.ceil(trainer.train_steps / most))
         intervals["validation_interval"] = interval
     for name, interval in intervals.items():
-        is_default = getattr(trainer, name) == getattr(defaults.trainer, name)
-        if is_default and f"trainer.{name}" not in named:
+        if f"trainer.{name}" not in named:
             setattr(trainer, name, interval)
     segments, of_segments = "", ""
     if blocks > 1:

@@ -394,7 +394,6 @@ class ShortcutsTest(tf.test.TestCase, parameterized.TestCase):
         params = types.SimpleNamespace()
         shortcuts.follow_records(
             params,
-            params,
             registry.get("nq"),
             "etc/nq",
             types.SimpleNamespace(),

@@ -30,13 +30,13 @@ def _tanh_gelu(x):
 
 
 def _widened(x):
-    """Returns `x`, as float32 if it has half precision."""
+    """Casts `x` to float32 if it has half precision."""
     is_half = x.dtype in (tf.float16, tf.bfloat16)
     return tf.cast(x, tf.float32) if is_half else x
 
 
 def _tanh_of_gelu(x):
-    """Returns the widened `x` and the tanh."""
+    """Returns `x`, in at least float32, and the tanh of its gelu."""
     x = _widened(x)
     inner = _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)
     return x, tf.tanh(inner)
