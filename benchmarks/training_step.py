@@ -47,6 +47,7 @@ def _make_runner(values, directory: str):
         train.Options,
         f"--train_data={values.records}",
         f"--batch_size={values.batch_size}",
+        f"--model_dir={directory}",
         *values.options,
     )
     quiet = progress.Reporter("quiet")

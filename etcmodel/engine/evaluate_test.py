@@ -1,3 +1,4 @@
+import gc
 import os
 
 import tensorflow as tf
@@ -77,6 +78,9 @@ class EvaluateTest(CommandTestCase):
         self.assertEqual(result.metrics, read_json(output))
         with self.assertRaisesRegex(UserError, "`validation_data=DIR`"):
             evaluate.evaluate(evaluate.Options(model_dir=run))
+        # TensorFlow warns when it deletes an object.
+        with self.assertNoLogs("tensorflow", "WARNING"):
+            gc.collect()
         exported = export.export(
             export.Options(
                 model_dir=run,

@@ -142,6 +142,7 @@ def make_runner(
     Returns:
         Pair of the task and an `OrbitExperimentRunner`.
     """
+    import orbit
     import tensorflow as tf
     from official.common import distribute_utils
     from official.core import task_factory
@@ -188,6 +189,9 @@ def make_runner(
                     params, model_dir
                 ),
             )
+        controller = orbit.Controller
+        if mode == "eval":
+            controller = run_directory.EvaluationController
         with run_directory.restoring(latest):
             runner = train_lib.OrbitExperimentRunner(
                 distribution_strategy=strategy,
@@ -199,6 +203,7 @@ def make_runner(
                 train_actions=[actions.after_steps],
                 eval_actions=[actions.after_validation],
                 save_summary=save_summary,
+                controller_cls=controller,
             )
         actions.trainer = trainer
     except ValueError as error:

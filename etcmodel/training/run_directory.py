@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence
 
+import orbit
 import tensorflow as tf
 
 from etcmodel import run_paths
@@ -130,6 +131,23 @@ def restoring(path: str | None) -> Iterator[None]:
             f"{problem}. Copy its files again, or move them elsewhere to use "
             "the newest of the other checkpoints."
         ) from error
+
+
+class EvaluationController(orbit.Controller):
+    """Restores a run to evaluate it, without the optimizer's state.
+
+    Orbit restores all values of a checkpoint, and TensorFlow warns about each
+    one that has no variable when the program ends.
+    """
+
+    def restore_checkpoint(self, checkpoint_path: str | None = None):
+        """Restores a checkpoint, by default the latest; returns its path."""
+        path = checkpoint_path or self.checkpoint_manager.latest_checkpoint
+        if path is not None:
+            with self.strategy.scope():
+                status = self.checkpoint_manager.checkpoint.restore(path)
+                status.expect_partial()
+        return path
 
 
 def _damage(path: str) -> str | None:
