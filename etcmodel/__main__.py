@@ -9,10 +9,12 @@ def run() -> int:
     """Runs the command in `sys.argv`; returns its exit code."""
     try:
         from etcmodel.cli import command_line
+        from etcmodel.cli import stderr_filter
     except MissingExtraError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    return command_line.main(sys.argv[1:])
+    with stderr_filter.filtered():
+        return command_line.main(sys.argv[1:])
 
 
 if __name__ == "__main__":

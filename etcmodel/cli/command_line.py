@@ -8,20 +8,17 @@ import itertools
 import os
 import signal
 import sys
-import textwrap
 import threading
 from types import ModuleType
 
 from absl import flags
 
 from etcmodel.cli import flags as flags_lib
+from etcmodel.cli import help_text
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
 from etcmodel.pipeline import options
 from etcmodel.tasks import registry
-
-_WIDTH = 78
-
 
 # Command -> its module and a summary. A module has `DESCRIPTION`, `EXAMPLE`,
 # `Options` (see `pipeline.options`) and `run(options)`, and may have:
@@ -29,6 +26,7 @@ _WIDTH = 78
 # `PASSES_ON`: a flag and an option. If the flag is set, the option gets all
 # unknown flags.
 # `ARGUMENT`: the flag that a positional argument sets.
+# `EVERYDAY`: the flags that `--help` describes; by default all.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
     "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` starts from"),
@@ -52,6 +50,8 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"etcmodel.{COMMANDS[name][0]}")
 
 
+_HELP = frozenset(("--help", "-h", "-help"))
+
 # Words in an error -> advice that is added to it.
 _ADVICE = {
     # First, because TensorFlow reports a full disk as ResourceExhausted, too.
@@ -63,64 +63,6 @@ _ADVICE = {
     ("Permission denied", "PermissionDenied"): "Choose another directory.",
     ("corrupted record", "DataLossError"): "Preprocess the data again.",
 }
-
-_INTRODUCTION = """\
-etcmodel: question answering over long, structured documents with ETC.
-
-Usage: python -m etcmodel COMMAND [--flag=value ...]
-       python -m etcmodel COMMAND --help
-       python -m etcmodel COMMAND ... --debug   (errors with traceback)
-
-Commands:"""
-
-_WALKTHROUGH = """\
-
-From a data file to answers:
-
-  python -m etcmodel preprocess --task=wikihop --input=train.json \\
-      --vocab_file=vocab.txt --output_dir=data/train
-  python -m etcmodel preprocess --task=wikihop --input=dev.json --split=dev \\
-      --vocab_file=vocab.txt --output_dir=data/dev
-  python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
-      --train_data=data/train --validation_data=data/dev
-  python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
-  python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
-      --output=predictions.json
-
-`python -m etcmodel demo` runs all of this in a few minutes, without any data.
-"""
-
-
-def _command_help(
-    name: str, module: ModuleType, flag_values: flags.FlagValues
-) -> str:
-    """Returns the output of `COMMAND --help`."""
-    parts = [f"python -m etcmodel {name}: {COMMANDS[name][1]}", ""]
-    parts.append(textwrap.dedent(module.DESCRIPTION).strip())
-    parts += ["", "Example:", ""]
-    parts.append(textwrap.indent(textwrap.dedent(module.EXAMPLE).strip(), "  "))
-    needed = options.required(module.Options)
-    optional = [flag for flag in flag_values if flag not in needed]
-    for title, names in [("Needed:", needed), ("Optional:", optional)]:
-        if names:
-            parts += ["", title, ""]
-        for flag_name in names:
-            flag = flag_values[flag_name]
-            head = f"  --{flag_name}"
-            if flag.boolean:
-                head = f"  --[no]{flag_name}"
-            if flag.default not in (None, "", False):
-                head += f" (default: {flag.default})"
-            text = textwrap.fill(
-                flags_lib.as_flags(flag.help, flag_values),
-                _WIDTH,
-                initial_indent=" " * 6,
-                subsequent_indent=" " * 6,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            parts += [head, text]
-    return "\n".join(parts) + "\n"
 
 
 def _suggestion(word: str, choices, prefix: str = "") -> str:
@@ -151,9 +93,14 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
         if task is not None:
             task_kinds = registry.get(task).preprocessing_config_class
             flags_lib.define(flag_values, task_kinds)
-    advice = f"See `python -m etcmodel {place} --help`."
-    if any(argument in ("--help", "-h", "-help") for argument in arguments):
-        print(_command_help(name, module, flag_values), end="")
+    advice = f"See `python -m etcmodel {place} --helpfull`."
+    about = name, COMMANDS[name][1], module, flag_values
+    if "--helpfull" in arguments:
+        print(help_text.full(*about), end="")
+        return None
+    if not _HELP.isdisjoint(arguments):
+        everyday = getattr(module, "EVERYDAY", None)
+        print(help_text.short(*about, everyday), end="")
         return None
     runner, passed_on = getattr(module, "PASSES_ON", ("", ""))
     passes_on = bool(runner) and _value_of(runner, arguments) is not None
@@ -273,9 +220,12 @@ def _terminated_as_interrupted():
 def _main(arguments: list[str]) -> int:
     """Runs a command, without handling SIGTERM."""
     prepare_environment()
-    if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
-        lines = [f"  {name:12}{text}" for name, (_, text) in COMMANDS.items()]
-        print(_INTRODUCTION, *lines, _WALKTHROUGH, sep="\n", end="")
+    if not arguments or arguments[0] in (*_HELP, "help", "--helpfull"):
+        summaries = {name: text for name, (_, text) in COMMANDS.items()}
+        print(help_text.general(summaries), end="")
+        return 0
+    if arguments[0] == "--version":
+        print(help_text.version())
         return 0
     name, *rest = arguments
     debug = "--debug" in rest

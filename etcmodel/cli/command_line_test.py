@@ -163,21 +163,40 @@ class CliTest(CommandTestCase):
         out = self.assert_succeeds(run_cli(*arguments))
         for command in command_line.COMMANDS:
             self.assertIn(f"  {command}", out)
-        self.assertIn("From a data file to answers", out)
+        self._assert_fits_a_screen(out)
+
+    def _assert_fits_a_screen(self, text):
+        """Asserts that a text fits a terminal's usual 24 lines of 80."""
+        self.assertLessEqual(len(text.splitlines()), 24, text)
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+
+    def test_version(self):
+        out = self.assert_succeeds(run_cli("--version"))
+        self.assertRegex(out, r"^etcmodel \d+\.\d+\.\d+ .TensorFlow \d+\.\d+")
 
     @parameterized.parameters(*command_line.COMMANDS)
     def test_command_help(self, command):
-        out = self.assert_succeeds(run_cli(command, "--help"))
-        self.assertIn("Example:", out)
-        self.assertIn(f"python -m etcmodel {command}", out)
+        brief = self.assert_succeeds(run_cli(command, "--help"))
+        self._assert_fits_a_screen(brief)
+        self.assertIn("--helpfull", brief)
+        out = self.assert_succeeds(run_cli(command, "--helpfull"))
+        module = command_line.load(command)
+        for text in (brief, out):
+            self.assertIn("Example:", text)
+            self.assertIn(f"python -m etcmodel {command}", text)
         for line in out.splitlines():
             self.assertLessEqual(len(line), 80, line)
-        module = command_line.load(command)
         flag_values = flags.FlagValues()
         flags_lib.define(flag_values, module.Options)
+        everyday = getattr(module, "EVERYDAY", flag_values)
         for name in flag_values:
             self.assertGreater(len(flag_values[name].help), 10, name)
             self.assertRegex(out, rf"(?m)^  --(\[no\])?{name}\b")
+        for name in (*everyday, *options.required(module.Options)):
+            # Some are flags of a task.
+            if name in flag_values:
+                self.assertRegex(brief, rf"(?m)^  --(\[no\])?{name}\b")
         required = options.required(module.Options)
         if not required:
             return
@@ -193,11 +212,11 @@ class CliTest(CommandTestCase):
                 self.assertContainsSubset(config._PRESETS, words)
 
     def test_flags_of_a_task(self):
-        out = self.assert_succeeds(run_cli("preprocess", "--help"))
+        out = self.assert_succeeds(run_cli("preprocess", "--helpfull"))
         self.assertNotIn("--stride", out)
         self.assertIn("--task=TASK --help", out)
         for task in ("--task=nq", "--task nq"):
-            arguments = f"preprocess {task} --help".split()
+            arguments = f"preprocess {task} --helpfull".split()
             out = self.assert_succeeds(run_cli(*arguments))
             self.assertRegex(
                 out, r"--stride \(default: 2048\)\n +Tokens of the"
@@ -205,7 +224,7 @@ class CliTest(CommandTestCase):
             self.assertIn("--[no]include_html_tokens (default: True)", out)
         # Some flags are inherited from a base class of the task's options.
         out = self.assert_succeeds(
-            run_cli("preprocess", "--help", "--task=read_twice_pretrain")
+            run_cli("preprocess", "--helpfull", "--task=read_twice_pretrain")
         )
         self.assertIn("--block_length (default: 512)", out)
         self.assertIn("--num_blocks_per_example (default: 128)", out)

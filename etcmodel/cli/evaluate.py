@@ -19,6 +19,12 @@ EXAMPLE = """
 python -m etcmodel evaluate --model_dir=runs/1 --validation_data=data/dev
 """
 
+EVERYDAY = (
+    "validation_data",
+    "checkpoint",
+    "output",
+)
+
 
 Options = evaluate.Options
 

@@ -23,6 +23,12 @@ EXAMPLE = """
 python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
 """
 
+EVERYDAY = (
+    "format",
+    "weights",
+    "overwrite",
+)
+
 
 Options = export.Options
 

@@ -43,6 +43,10 @@ def define(flag_values: flags.FlagValues, kinds: type) -> None:
             flags.DEFINE_enum(**arguments, enum_values=rules["one_of"])
         elif "several" in rules:
             flags.DEFINE_multi_string(**arguments)
+            # Replaces a sentence that absl adds.
+            flag_values[
+                arguments["name"]
+            ].help = f"{arguments['help']} Repeat the flag for several values."
         else:
             flags.DEFINE_string(**arguments)
 

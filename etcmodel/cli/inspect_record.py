@@ -23,6 +23,14 @@ python -m etcmodel inspect --task=wikihop --input=train.json --record=0 \\
     --vocab_file=vocab.txt --output=record.png
 """
 
+EVERYDAY = (
+    "output",
+    "model_dir",
+    "record",
+    "task",
+    "vocab_file",
+)
+
 
 Options = inspect_record.Options
 

@@ -24,6 +24,12 @@ python -m etcmodel lift --from=bert-base-uncased --output_dir=lifted \\
     --absolute_positions=paragraph --question_words_in_global
 """
 
+EVERYDAY = (
+    "absolute_positions",
+    "question_words_in_global",
+    "num_hidden_layers",
+)
+
 
 Options = lift.Options
 

@@ -43,6 +43,13 @@ python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
     --print_request > request.json
 """
 
+EVERYDAY = (
+    "output",
+    "query",
+    "metrics",
+    "overwrite",
+)
+
 
 @dataclasses.dataclass(kw_only=True)
 class Options(predict.Options):

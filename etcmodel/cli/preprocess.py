@@ -19,13 +19,21 @@ together), and writes them as gzipped TFRecord files. Also writes
 The output directory appears only when all files are complete.
 
 Each task adds flags, such as the sizes of its features.
-`preprocess --task=TASK --help` shows them.
+`preprocess --task=TASK --helpfull` shows them.
 """
 
 EXAMPLE = """
 python -m etcmodel preprocess --task=wikihop --input=train.json \\
     --vocab_file=vocab.txt --output_dir=data/train
 """
+
+EVERYDAY = (
+    "split",
+    "validation_fraction",
+    "like",
+    "long_length",
+    "global_length",
+)
 
 
 Options = preprocess.Options

@@ -24,6 +24,16 @@ python -m etcmodel serve --saved_model=saved_model
 curl localhost:8501/v1/models/hotpotqa:predict -d @request.json
 """
 
+EVERYDAY = (
+    "saved_model",
+    "model_dir",
+    "host",
+    "port",
+    "watch",
+    "max_batch_size",
+)
+
+
 Options = serve.Options
 
 

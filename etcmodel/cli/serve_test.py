@@ -48,7 +48,7 @@ class ServeTest(CommandTestCase):
             self.assert_fails(run_cli("serve", "--port=0", *arguments), message)
 
     def test_help_says_how_to_ask(self):
-        code, out, _ = run_cli("serve", "--help")
+        code, out, _ = run_cli("serve", "--helpfull")
         self.assertEqual(0, code)
         for part in (
             "/v1/models/NAME:predict",

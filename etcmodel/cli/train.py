@@ -33,6 +33,17 @@ python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
     --train_data=data/train --validation_data=data/dev
 """
 
+EVERYDAY = (
+    "train_data",
+    "validation_data",
+    "init_checkpoint",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "seed",
+    "small",
+)
+
 
 @dataclasses.dataclass(kw_only=True)
 class Options(train.Options):

@@ -417,7 +417,7 @@ def parse_options(
     if unknown:
         raise UserError(
             f"Neither preprocess nor Apache Beam has the flag {unknown[0]}. "
-            "See `python -m etcmodel preprocess --task=TASK --help`, and "
+            "See `python -m etcmodel preprocess --task=TASK --helpfull`, and "
             "Beam's documentation of the runner."
         )
     try:

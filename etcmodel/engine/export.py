@@ -25,11 +25,11 @@ class Options(run_options.CheckpointOptions):
     Attributes:
         output_dir: the directory to create.
         vocab_file: the vocabulary, if the run has no copy of it.
-        format: saved_model takes raw text; litert and onnx take one row of
-            token ids, with fixed lengths.
+        format: kind of the model: "saved_model" takes raw text; "litert" and
+            "onnx" take one row of token ids, with fixed lengths.
         overwrite: replace the output directory if it exists.
-        weights: how large matrices are stored: "float32"; "bfloat16", about
-            half the size; or "int8", about a quarter.
+        weights: dtype of stored matrices: "float32"; "bfloat16", half the
+            size; or "int8", a quarter of it.
         validation_data: records to measure the model on, as for `evaluate`. The
             model card states the metrics. Nothing is written if the main metric
             is more than `tolerance` worse than with float32.

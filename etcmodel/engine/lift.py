@@ -39,11 +39,12 @@ class Options:
         vocab_file: the vocabulary of the new model; by default the one beside
             the weights. Tokens in both vocabularies keep their embeddings. For
             RoBERTa, give the equivalent SentencePiece model.
-        absolute_positions: ETC only. "none", as in the paper, needs long
-            pre-training; "paragraph" uses BERT's position embeddings and
-            restarts them in every paragraph, after the question's positions.
-        question_words_in_global: ETC only. Initialize the global tokens of a
-            question with the embeddings of its words.
+        absolute_positions: positions of an ETC encoder: "none", as in the
+            paper, needs long pre-training; "paragraph" uses BERT's position
+            embeddings and restarts them in every paragraph, after the
+            question's positions.
+        question_words_in_global: initialize the global tokens of a question
+            with the embeddings of its words. ETC only.
         global_tokens: initial embeddings of the other global tokens: "mean" for
             the mean of all embeddings, "cls" for the embedding of [CLS], "keep"
             for the source's own embeddings.

@@ -37,11 +37,11 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
         output_dir: the directory to create, on a disk or in a bucket.
-        split: "train": every record needs an answer; records that a model
-            cannot be trained on are left out, such as a record whose answer is
-            not in its text. "dev", for validation: every record needs an
-            answer, and none is left out. "predict": answers are neither needed
-            nor stored.
+        split: what the records are for: "train", "dev" (validation) or
+            "predict". For "train" and "dev", every record needs an answer.
+            "train" leaves out records that a model cannot be trained on, such
+            as a record whose answer is not in its text. For "predict", answers
+            are neither needed nor stored.
         num_shards: number of TFRecord files.
         overwrite: replace the output directory if it exists.
         vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,

@@ -31,7 +31,7 @@ class RunOptions:
         experiment: the experiment, such as etc/hotpotqa or etc/nq;
             `python -m etcmodel experiments` lists them.
         config_file: YAML or JSON file with parameters that override those of
-            the experiment; may be given several times.
+            the experiment.
         params_override: parameters that override those of the experiment and
             of `config_file`: a.b=1,c.d=x, YAML, JSON, or a file with one of
             these; in Python also a dict.

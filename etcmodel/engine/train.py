@@ -54,9 +54,9 @@ class Options(run_options.TrainerOptions):
         patience: number of validations without a better metric after which the
             training stops early; by default it never does.
         seed: seed of the weights, the order of records and dropout.
-        small: trial run that takes minutes on two cores: the preset tiny (not
-            small, which is larger), batches of 8, a learning rate of 0.001, no
-            dropout. Other options override these values.
+        small: make a trial run that takes minutes on two cores. It has the
+            preset tiny (not small, which is larger), batches of 8, a learning
+            rate of 0.001 and no dropout; other options override these values.
     """
 
     # Required here. In the base class it is optional: a run has stored it.
