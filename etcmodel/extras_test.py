@@ -15,7 +15,7 @@ def listed():
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     lists = re.findall(r"^(\w+) = \[(.*?)\]$", text, re.M | re.S)
     found = {name: re.findall(r'"([^"]+)"', x) for name, x in lists}
-    names = "dependencies text tasks beam hub serve onnx test".split()
+    names = "dependencies text tasks beam hub serve onnx docs test".split()
     return {name: found[name] for name in names}
 
 

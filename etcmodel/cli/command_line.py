@@ -79,29 +79,49 @@ def _value_of(name: str, arguments: list[str]) -> str | None:
     return None
 
 
+def _define_flags(module: ModuleType, task: str | None):
+    """Returns the flags of a command, and the class of the task's options."""
+    flag_values, task_kinds = flags.FlagValues(), None
+    flags_lib.define(flag_values, module.Options)
+    if task is not None:
+        task_kinds = registry.get(task).preprocessing_config_class
+        flags_lib.define(flag_values, task_kinds)
+    return flag_values, task_kinds
+
+
+def describe(name: str, task: str | None = None) -> str:
+    """Returns the output of `--helpfull` for a command.
+
+    Args:
+        name: the command.
+        task: a task whose flags are described, too, if the command has
+            `TASK_FLAGS`.
+    """
+    module = load(name)
+    flag_values, _ = _define_flags(module, task)
+    return help_text.full(name, COMMANDS[name][1], module, flag_values)
+
+
 def _parse(name: str, module: ModuleType, arguments: list[str]):
     """Parses the options of a command; prints help and returns None if asked.
 
     Raises:
         UserError: a flag is unknown, invalid or missing.
     """
-    flag_values, task_kinds, place = flags.FlagValues(), None, name
-    flags_lib.define(flag_values, module.Options)
+    task, place = None, name
     if hasattr(module, "TASK_FLAGS"):
         task = _value_of("task", arguments)
         place = f"{name} --task={task or 'TASK'}"
-        if task is not None:
-            task_kinds = registry.get(task).preprocessing_config_class
-            flags_lib.define(flag_values, task_kinds)
-    advice = f"See `python -m etcmodel {place} --helpfull`."
-    about = name, COMMANDS[name][1], module, flag_values
     if "--helpfull" in arguments:
-        print(help_text.full(*about), end="")
+        print(describe(name, task), end="")
         return None
+    flag_values, task_kinds = _define_flags(module, task)
     if not _HELP.isdisjoint(arguments):
+        about = name, COMMANDS[name][1], module, flag_values
         everyday = getattr(module, "EVERYDAY", None)
         print(help_text.short(*about, everyday), end="")
         return None
+    advice = f"See `python -m etcmodel {place} --helpfull`."
     runner, passed_on = getattr(module, "PASSES_ON", ("", ""))
     passes_on = bool(runner) and _value_of(runner, arguments) is not None
     try:

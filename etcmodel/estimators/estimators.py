@@ -47,8 +47,9 @@ class DocumentClassifier(Estimator[results.Classification]):
             training, from 0 to 1 (default: 0).
         threshold: minimum probability of a predicted label, if documents have
             several; default: tuned by validation, or 0.5 without validation.
-        **others: see `Estimator`. `units` can also be "blocks" of `block_size`
-            tokens.
+
+    The other arguments are those of `Estimator`. `units` can also be "blocks"
+    of `block_size` tokens.
     """
 
     task = "classify"
@@ -154,7 +155,8 @@ class SentenceSelector(Estimator[list[results.ScoredUnit]]):
             whole document (default: True).
         threshold: minimum probability of a selected unit; default: tuned by
             validation, or 0.5 without validation.
-        **others: see `Estimator`.
+
+    The other arguments are those of `Estimator`.
     """
 
     task = "select"
@@ -243,7 +245,8 @@ class QuestionAnswerer(Estimator[results.Answer]):
         multiply_fact_probability: whether to rank spans by the product of two
             probabilities: of the span, and of its unit as evidence (default:
             False).
-        **others: see `Estimator`.
+
+    The other arguments are those of `Estimator`.
     """
 
     task = "answer"

@@ -1,0 +1,122 @@
+"""Adds pages to the documentation's site; a hook of MkDocs (`mkdocs.yml`).
+
+The README is the first page. The pages of the reference have an entry for each
+public name, whose text is its docstring, and the flags of all commands.
+"""
+
+import ast
+import pathlib
+from collections.abc import Iterator
+
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File
+
+from etcmodel.cli import command_line
+from etcmodel.tasks import registry
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# Page -> the file in the repository that it shows.
+_FILES = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+}
+# Page -> title and modules. A package that defines `__all__` stands for its
+# names, any other module for all public names in it.
+REFERENCE = {
+    "layers": ("Layers", ("etcmodel.layers",)),
+    "models": ("Models", ("etcmodel.models",)),
+    "feature_utils": ("Features", ("etcmodel.feature_utils",)),
+    "layout": ("Layouts", ("etcmodel.feature_utils.layout",)),
+    "attention": ("Attention", ("etcmodel.ops.attention",)),
+    "checkpoints": ("Checkpoints", ("etcmodel.checkpoints",)),
+    "estimators": (
+        "Your own documents in Python",
+        (
+            "etcmodel.estimators.estimators",
+            "etcmodel.estimators.predictors",
+            "etcmodel.estimators.results",
+            "etcmodel.errors",
+        ),
+    ),
+    "engine": (
+        "Commands as functions",
+        tuple(
+            f"etcmodel.engine.{name}"
+            for name in (
+                *("preprocess", "lift", "train", "evaluate", "export"),
+                *("predict", "serve", "inspect_record"),
+            )
+        ),
+    ),
+}
+
+
+@event_priority(100)
+def on_files(files, config):
+    """Adds pages, before the plug-ins look for the files that they convert."""
+    texts = {
+        f"reference/{page}.md": _entries(title, modules)
+        for page, (title, modules) in REFERENCE.items()
+    }
+    texts["reference/commands.md"] = _commands()
+    for page, lines in texts.items():
+        files.append(File.generated(config, page, content="\n".join(lines)))
+    for page, name in _FILES.items():
+        path = str(ROOT / name)
+        files.append(File.generated(config, page, abs_src_path=path))
+    for path in sorted((ROOT / "examples").iterdir()):
+        if path.suffix in (".ipynb", ".py") and "_test" not in path.name:
+            name = f"{path.parent.name}/{path.name}"
+            # The plug-in for notebooks needs a file in a folder.
+            places = str(ROOT), config.site_dir, config.use_directory_urls
+            files.append(File(name, *places))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Changes links to files of the repository to links to pages."""
+    del config, files
+    # Where the repository's files are, seen from the page's source.
+    root = "" if page.file.src_uri in _FILES else "../"
+    for target, name in (*_FILES.items(), ("examples/", "examples/")):
+        markdown = markdown.replace(f"]({root}{name}", f"]({target}")
+    return markdown if root else markdown.replace("](docs/", "](")
+
+
+def public_names(module: str) -> list[str]:
+    """Returns the names in `__all__`, without importing the module; or []."""
+    path = ROOT / module.replace(".", "/") / "__init__.py"
+    if not path.exists():
+        return []
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
+            return ast.literal_eval(node.value)
+    return []
+
+
+def _entries(title: str, modules: tuple[str, ...]) -> Iterator[str]:
+    """Yields the lines of a page of the reference."""
+    yield f"# {title}\n"
+    for module in modules:
+        names = public_names(module)
+        for name in names:
+            yield f"::: {module}.{name}\n"
+        if not names:
+            yield f"::: {module}\n"
+
+
+def _commands() -> Iterator[str]:
+    """Yields the lines of the page with all commands and their flags."""
+    yield "# Commands and flags\n"
+    for name in command_line.COMMANDS:
+        yield from _flags(f"## {name}", name)
+        if hasattr(command_line.load(name), "TASK_FLAGS"):
+            for task in registry.tasks():
+                yield from _flags(f"### {name} --task={task}", name, task)
+
+
+def _flags(title: str, name: str, task: str | None = None) -> Iterator[str]:
+    yield f"{title}\n"
+    yield f"```text\n{command_line.describe(name, task)}```\n"
