@@ -27,11 +27,13 @@ def filtered() -> Iterator[None]:
 
     The lines go through `grep`, in a process of its own, so that the last words
     of a crash are not lost. `sys.stderr` is not filtered and is still a
-    terminal if it was one. Nothing is filtered if there is no `grep`, or if the
-    user sets `TF_CPP_MIN_LOG_LEVEL`.
+    terminal if it was one. Nothing is filtered if there is no `grep`, if
+    `sys.stderr` is redirected already, or if the user sets
+    `TF_CPP_MIN_LOG_LEVEL`.
     """
     grep = shutil.which("grep")
-    if grep is None or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    is_own = sys.stderr is sys.__stderr__
+    if grep is None or not is_own or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         yield
         return
     before, target = sys.stderr, os.dup(2)

@@ -1,3 +1,5 @@
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from absl.testing import absltest
 
 from etcmodel.cli import stderr_filter
 
+# Writes four lines as TensorFlow does, and one as Python does.
 _SCRIPT = r"""
 import os, sys
 from etcmodel.cli import stderr_filter
@@ -60,11 +63,18 @@ class StderrFilterTest(absltest.TestCase):
         _, lines = self._run(TF_CPP_MIN_LOG_LEVEL="0")
         self.assertLen(lines, 6)
 
-    def test_without_grep(self):
-        with mock.patch("shutil.which", return_value=None):
-            before = sys.stderr
+    def test_a_redirected_stream_stays(self):
+        with (
+            mock.patch.dict(os.environ),
+            contextlib.redirect_stderr(io.StringIO()) as stream,
+        ):
+            os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
             with stderr_filter.filtered():
-                self.assertIs(before, sys.stderr)
+                self.assertIs(stream, sys.stderr)
+
+    def test_without_grep(self):
+        _, lines = self._run(PATH="")
+        self.assertLen(lines, 6)
 
 
 if __name__ == "__main__":
