@@ -16,6 +16,7 @@ class ReadmeTest(unittest.TestCase):
         for name, number in (
             ("README.md", 1),
             ("docs/architecture.md", 1),
+            ("docs/from_hugging_face.md", 1),
             ("docs/layouts.md", 2),
             ("docs/read_twice.md", 1),
         ):
