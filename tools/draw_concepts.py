@@ -1,9 +1,11 @@
-"""Draws the figures of docs/concepts.md: `python -m tools.draw_concepts`.
+"""Draws figures of the documentation: `python -m tools.draw_concepts`.
 
-Masks and labels are those that the package computes for a small text. The one
-drawing without numbers is that of ReadTwice.
+The masks and labels in docs/concepts.md are those that the package computes for
+a small text. The README's picture shows the answer of a trained model, which is
+in docs/images/answer.json.
 """
 
+import json
 import pathlib
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from matplotlib.patches import Rectangle
 from etcmodel.feature_utils import make_global_local_transformer_side_inputs
 from etcmodel.ops.attention.full import band_to_square
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 IMAGES = pathlib.Path("docs/images")
 WORDS = "Ada lived in London . She wrote programs .".split()
 SENTENCES = [0, 0, 0, 0, 0, 1, 1, 1, 1]
@@ -218,7 +221,44 @@ def draw_read_twice() -> Figure:
     return figure
 
 
+def draw_answer() -> Figure:
+    """Draws a text, its global tokens, and the answer of a model."""
+    found = json.loads((ROOT / IMAGES / "answer.json").read_text("utf-8"))
+    sentences, answer = found["sentences"], found["answer"]
+    size = 0.62
+    height = 1.6 * len(sentences) + 4
+    width = max(len(x["text"]) for x in sentences) * size + 8
+    figure, axes = _canvas(width, height, (9.0, 9.0 * height / width))
+    style = {"family": "monospace", "fontsize": 11.5, "va": "center"}
+    x, y = 7.0, height - 1.2
+    axes.text(0, y + 0.5, "question", fontsize=10, va="center")
+    for word in found["question"].split():
+        right = x + len(word) * size + 0.6
+        _box(axes, x, y, right - x, "", _COLORS["global to global"])
+        axes.text(x + 0.3, y + 0.5, word, **style)
+        x = right + 0.3
+    axes.text(0, y - 1.0, "global", fontsize=10, va="center")
+    axes.text(7, y - 1.0, "long", fontsize=10, va="center")
+    for i, sentence in enumerate(sentences):
+        y = height - 4.2 - 1.6 * i
+        chance = sentence["evidence"]
+        color = _COLORS["global to long"] if chance >= 0.5 else _OTHER
+        _box(axes, 0, y, 5.5, f"S{i + 1}  {chance:.2f}", color)
+        _arrow(axes, (6.9, y + 0.5), (5.6, y + 0.5))
+        if i == answer["sentence"]:
+            start = sentence["text"].index(answer["text"])
+            left = 7 + start * size
+            _box(
+                *(axes, left, y, len(answer["text"]) * size, ""),
+                _COLORS["long to global"],
+            )
+        for column, letter in enumerate(sentence["text"]):
+            axes.text(7 + column * size, y + 0.5, letter, **style)
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
+    "answer": draw_answer,
     "concept_attention": draw_attention,
     "concept_labels": draw_labels,
     "concept_masks": draw_masks,

@@ -38,12 +38,13 @@ class DrawConceptsTest(unittest.TestCase):
         self.assertEqual(["own", "other"], texts[1])
         self.assertEqual(["−2", "−1", "0", "+1", "+2"], texts[2][2:7])
 
-    def test_the_page_shows_all_figures(self):
+    def test_the_pages_show_all_figures(self):
         page = (ROOT / "docs/concepts.md").read_text("utf-8")
+        page += (ROOT / "README.md").read_text("utf-8")
         with tempfile.TemporaryDirectory() as folder:
             for path in draw_concepts.main(pathlib.Path(folder)):
                 self.assertGreater(path.stat().st_size, 1000)
-                self.assertIn(f"](images/{path.name})", page)
+                self.assertIn(f"images/{path.name})", page)
                 kept = ROOT / draw_concepts.IMAGES / path.name
                 self.assertTrue(kept.exists(), f"{kept}: see draw_concepts.py")
 

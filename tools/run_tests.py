@@ -33,7 +33,7 @@ _MANY_FILES = 8
 _ALWAYS = ("etcmodel/imports_test", "tools/build_file_test")
 
 
-def _git(*arguments: str) -> list[str]:
+def git(*arguments: str) -> list[str]:
     """Runs git; returns the lines that it prints.
 
     Raises:
@@ -61,8 +61,8 @@ def changed_tests(ref: str, all_dependents: bool) -> list[str]:
         SystemExit: the commit does not exist, or this is not a git checkout.
     """
     files = {
-        *_git("diff", "--name-only", "--relative", ref, "--"),
-        *_git("ls-files", "--others", "--exclude-standard"),
+        *git("diff", "--name-only", "--relative", ref, "--"),
+        *git("ls-files", "--others", "--exclude-standard"),
     }
     changed = [x.removesuffix(".py") for x in files if x.endswith(".py")]
     tests = modules.tests_of(changed, all_dependents)

@@ -21,6 +21,8 @@ _FILES = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    "CITATION.cff": "CITATION.cff",
 }
 # Page -> title and modules. A package that defines `__all__` stands for its
 # names, any other module for all public names in it.

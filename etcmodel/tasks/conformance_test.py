@@ -514,13 +514,9 @@ class TasksTest(task_answers.TaskTestCase):
         )
         self.assertEqual(0, outputs["unit_paragraphs"].numpy()[0, 0])
 
-    def test_readme_example_runs(self):
-        text = (_ROOT / "README.md").read_text("utf-8")
-        (example,) = (
-            x
-            for x in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-            if '"saved_model"' in x
-        )
+    def test_example_in_python_runs(self):
+        text = (_ROOT / "docs/serving.md").read_text("utf-8")
+        (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         path = task_runs.run_of("hotpotqa").saved_model
         values = {}
         exec(example.replace('"saved_model"', repr(path)), values)

@@ -1,0 +1,169 @@
+"""Checks a release, and builds it in `dist`. Publishes nothing.
+
+    ./release.sh
+
+Needs no network once `.venv` exists. The steps: the checkout is clean; the
+version in `etcmodel/__init__.py` is that of `CITATION.cff` and of the newest
+section of `CHANGELOG.md`, which has a date; all tests pass; a wheel and a
+source distribution are built; the wheel runs, alone with the packages that each
+extra of `pyproject.toml` needs.
+"""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+
+import yaml
+from packaging.requirements import Requirement
+
+from tools import run_tests
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Extra -> a program that needs it, run with nothing else installed.
+PROGRAMS = {
+    "": "from etcmodel import layers; layers.LayerNormalization()",
+    "text": "from etcmodel.feature_utils.text import tokenizers",
+    "tasks": (
+        "from etcmodel.cli import command_line;"
+        "assert command_line.main(['experiments']) == 0;"
+        "from etcmodel.engine import train; import etcmodel.training.trainer"
+    ),
+    "beam": "import etcmodel.engine.distributed, apache_beam",
+    "hub": "import etcmodel.estimators.sources, huggingface_hub",
+    "serve": "import etcmodel.serving.server",
+    "onnx": "import etcmodel.serving.converted, tf2onnx",
+}
+
+
+def find_versions(root: pathlib.Path = ROOT) -> dict[str, str]:
+    """Returns file -> the version in it; "unreleased" for an open section."""
+    code = (root / "etcmodel/__init__.py").read_text("utf-8")
+    log = (root / "CHANGELOG.md").read_text("utf-8")
+    cited = yaml.safe_load((root / "CITATION.cff").read_text("utf-8"))
+    (version,) = re.findall(r'^__version__ = "(.*)"$', code, re.MULTILINE)
+    number, note = re.findall(r"^## (\S+) \((.*)\)$", log, re.MULTILINE)[0]
+    return {
+        "etcmodel/__init__.py": version,
+        "CITATION.cff": str(cited["version"]),
+        "CHANGELOG.md": number if note != "unreleased" else note,
+    }
+
+
+def check_versions(found: dict[str, str]) -> str:
+    """Returns the version that all files have.
+
+    Raises:
+        SystemExit: files differ, or the version is not like 1.2.3.
+    """
+    shown = ", ".join(f"{x} {name}" for name, x in found.items())
+    if len(set(found.values())) > 1:
+        raise SystemExit(
+            f"The versions differ: {shown}. Write the same everywhere, and "
+            f"replace '(unreleased)' by '({datetime.date.today()})'."
+        )
+    (version,) = set(found.values())
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise SystemExit(f"{shown}: expected a version such as 1.2.3.")
+    return version
+
+
+def build(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Builds the wheel and the source distribution; returns their paths."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return sorted(folder.iterdir())
+
+
+def requirements_of(extra: str) -> set[str]:
+    """Returns the installed packages that an extra needs, and theirs."""
+    found: set[tuple[str, str]] = set()
+    waiting = [("etcmodel", extra)]
+    while waiting:
+        name, wanted = waiting.pop()
+        if (name, wanted) in found:
+            continue
+        found.add((name, wanted))
+        for text in importlib.metadata.requires(name) or ():
+            need = Requirement(text)
+            if need.marker is None or need.marker.evaluate({"extra": wanted}):
+                waiting += [(need.name, x) for x in ("", *need.extras)]
+    return {name for name, _ in found} - {"etcmodel"}
+
+
+def install(
+    wheel: pathlib.Path, packages: Sequence[str], folder: pathlib.Path
+) -> None:
+    """Unpacks a wheel into a folder, with links to other packages' files."""
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(folder)
+    owners = importlib.metadata.packages_distributions()
+    for name in packages:
+        distribution = importlib.metadata.distribution(name)
+        places = set()
+        for file in distribution.files or ():
+            top, *_ = file.parts
+            # Several packages have files in a folder such as `google`.
+            is_shared = len(set(owners.get(top, ()))) > 1
+            places.add(
+                pathlib.PurePath(file) if is_shared else pathlib.PurePath(top)
+            )
+        for place in places:
+            target = folder / place
+            # Programs are in another folder.
+            if ".." not in place.parts and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.symlink(distribution.locate_file(place), target)
+
+
+def try_out(wheel: pathlib.Path, extra: str) -> None:
+    """Runs the program of an extra with nothing but its packages.
+
+    Raises:
+        SystemExit: the program fails.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        install(wheel, sorted(requirements_of(extra)), folder)
+        code = f"import sys; sys.path.insert(0, {name!r}); {PROGRAMS[extra]}"
+        keras = "0" if extra in ("", "text") else "1"
+        done = subprocess.run(
+            # Without this environment's packages.
+            [sys.executable, "-I", "-S", "-c", code],
+            env={**os.environ, "TF_USE_LEGACY_KERAS": keras},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(
+            f"The wheel with the extra {extra!r} fails:\n{done.stderr}"
+        )
+
+
+def main() -> None:
+    """Checks and builds a release."""
+    changes = run_tests.git("status", "--porcelain")
+    if changes:
+        raise SystemExit(f"Commit these changes first: {', '.join(changes)}")
+    version = check_versions(find_versions())
+    subprocess.run([sys.executable, "-m", "tools.run_tests"], check=True)
+    folder = ROOT / "dist"
+    folder.mkdir(exist_ok=True)
+    files = [x for x in build(folder) if version in x.name]
+    (wheel,) = (x for x in files if x.suffix == ".whl")
+    for extra in PROGRAMS:
+        try_out(wheel, extra)
+    print(f"Version {version} is ready: {', '.join(map(str, files))}")
+    print(f"Tag it: git tag v{version}")
+
+
+if __name__ == "__main__":
+    main()
