@@ -53,6 +53,21 @@ class ExtrasTest(unittest.TestCase):
                 {re.split("[><=[]", x)[0] for x in lists[extra]} - {"etcmodel"},
             )
 
+    def test_the_documented_versions_are_those_of_pyproject(self):
+        text = (ROOT / "pyproject.toml").read_text("utf-8")
+        page = (ROOT / "docs/get_started.md").read_text("utf-8")
+        (shown,) = re.findall(r"^\| Python \| (.*) \|$", page, re.MULTILINE)
+        listed_versions = re.findall(r"Python :: (3\.\d+)", text)
+        self.assertEqual(listed_versions, shown.split(", "))
+        (low, high) = re.findall(
+            r'^requires-python = ">=3\.(\d+),<3\.(\d+)"$', text, re.MULTILINE
+        )[0]
+        minors = [int(x.split(".")[1]) for x in listed_versions]
+        self.assertEqual(list(range(int(low), int(high))), minors)
+        (shown,) = re.findall(r"^\| TensorFlow, .* \| (.*) \|$", page, re.M)
+        for name in ("tensorflow", "tensorflow-text", "tf-models-official"):
+            self.assertIn(f'"{name}>={shown},<', text)
+
     def test_requirements_are_those_of_all_extras(self):
         lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
         required = [x for names in listed().values() for x in names]
