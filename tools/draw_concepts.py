@@ -169,8 +169,8 @@ def _box(axes, x, y, width, text, color) -> tuple[float, float]:
     return x + width / 2, y + 1
 
 
-def _arrow(axes, start, end) -> None:
-    style = {"arrowstyle": "-|>", "mutation_scale": 10, "color": _LINE}
+def _arrow(axes, start, end, **style) -> None:
+    style |= {"arrowstyle": "-|>", "mutation_scale": 10, "color": _LINE}
     axes.add_patch(FancyArrowPatch(start, end, **style))
 
 
@@ -178,7 +178,7 @@ def _canvas(width: float, height: float, size: tuple[float, float]):
     """Makes a figure without axes."""
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set(xlim=(-0.1, width), ylim=(-0.1, height))
     axes.set_axis_off()
     return figure, axes
 
@@ -216,6 +216,9 @@ def draw_read_twice() -> Figure:
         top = _box(axes, x, 2, 5, f"first read of segment {i + 1}", read)
         _arrow(axes, top, (x + 2.5, 4.5))
         _arrow(axes, (x + 2.5, 5.5), (x + 2.5, 8))
+        # The second read continues from the first.
+        style = {"connectionstyle": "arc3,rad=0.3", "linestyle": "--"}
+        _arrow(axes, (x + 0.6, 3), (x + 0.6, 8), **style)
         _box(axes, x, 8, 5, f"second read of segment {i + 1}", read)
     _box(axes, 0.5, 4.5, 16, "memory of the whole document", memory)
     return figure
@@ -237,8 +240,9 @@ def draw_answer() -> Figure:
         _box(axes, x, y, right - x, "", _COLORS["global to global"])
         axes.text(x + 0.3, y + 0.5, word, **style)
         x = right + 0.3
-    axes.text(0, y - 1.0, "global", fontsize=10, va="center")
-    axes.text(7, y - 1.0, "long", fontsize=10, va="center")
+    label = "global tokens: evidence?"
+    axes.text(0, y - 1.0, label, fontsize=10, va="center")
+    axes.text(11, y - 1.0, "long tokens", fontsize=10, va="center")
     for i, sentence in enumerate(sentences):
         y = height - 4.2 - 1.6 * i
         chance = sentence["evidence"]
@@ -268,7 +272,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def main(folder: pathlib.Path = IMAGES) -> Sequence[pathlib.Path]:
+def main(folder: pathlib.Path = ROOT / IMAGES) -> Sequence[pathlib.Path]:
     """Draws all figures; returns their paths."""
     paths = []
     for name, draw in FIGURES.items():

@@ -6,7 +6,7 @@ Needs no network once `.venv` exists. The steps: the checkout is clean; the
 version in `etcmodel/__init__.py` is that of `CITATION.cff` and of the newest
 section of `CHANGELOG.md`, which has a date; all tests pass; a wheel and a
 source distribution are built; the wheel runs, alone with the packages that each
-extra of `pyproject.toml` needs.
+extra for users needs (`PROGRAMS`).
 """
 
 import datetime
@@ -77,8 +77,11 @@ def check_versions(found: dict[str, str]) -> str:
 def build(folder: pathlib.Path) -> list[pathlib.Path]:
     """Builds the wheel and the source distribution; returns their paths."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return sorted(folder.iterdir())
+    # stdout has the paths.
+    done = subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return sorted(ROOT / line for line in done.stdout.split())
 
 
 def requirements_of(extra: str) -> set[str]:
@@ -157,8 +160,7 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "tools.run_tests"], check=True)
     folder = ROOT / "dist"
     folder.mkdir(exist_ok=True)
-    files = [x for x in build(folder) if version in x.name]
-    (wheel,) = (x for x in files if x.suffix == ".whl")
+    files = wheel, _ = build(folder)
     for extra in PROGRAMS:
         try_out(wheel, extra)
     print(f"Version {version} is ready: {', '.join(map(str, files))}")

@@ -84,6 +84,8 @@ def on_page_markdown(markdown, page, config, files):
     root = "" if page.file.src_uri in _FILES else "../"
     for target, name in (*_FILES.items(), ("examples/", "examples/")):
         markdown = markdown.replace(f"]({root}{name}", f"]({target}")
+    if page.file.src_uri.startswith("examples/"):
+        return markdown.replace("](../docs/", "](../")
     return markdown if root else markdown.replace("](docs/", "](")
 
 

@@ -26,7 +26,7 @@ from etcmodel.tasks import registry
 # `PASSES_ON`: a flag and an option. If the flag is set, the option gets all
 # unknown flags.
 # `ARGUMENT`: the flag that a positional argument sets.
-# `EVERYDAY`: the flags that `--help` describes; by default all.
+# `COMMON_FLAGS`: the flags that `--help` describes; by default all.
 COMMANDS = {
     "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
     "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` starts from"),
@@ -94,12 +94,12 @@ def describe(name: str, task: str | None = None) -> str:
 
     Args:
         name: the command.
-        task: a task whose flags are described, too, if the command has
+        task: a task whose flags are described, too; only for commands with
             `TASK_FLAGS`.
     """
     module = load(name)
     flag_values, _ = _define_flags(module, task)
-    return help_text.full(name, COMMANDS[name][1], module, flag_values)
+    return help_text.full_help(name, COMMANDS[name][1], module, flag_values)
 
 
 def _parse(name: str, module: ModuleType, arguments: list[str]):
@@ -118,8 +118,8 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     flag_values, task_kinds = _define_flags(module, task)
     if not _HELP.isdisjoint(arguments):
         about = name, COMMANDS[name][1], module, flag_values
-        everyday = getattr(module, "EVERYDAY", None)
-        print(help_text.short(*about, everyday), end="")
+        common = getattr(module, "COMMON_FLAGS", None)
+        print(help_text.short_help(*about, common), end="")
         return None
     advice = f"See `python -m etcmodel {place} --helpfull`."
     runner, passed_on = getattr(module, "PASSES_ON", ("", ""))
@@ -242,7 +242,7 @@ def _main(arguments: list[str]) -> int:
     prepare_environment()
     if not arguments or arguments[0] in (*_HELP, "help", "--helpfull"):
         summaries = {name: text for name, (_, text) in COMMANDS.items()}
-        print(help_text.general(summaries), end="")
+        print(help_text.general_help(summaries), end="")
         return 0
     if arguments[0] == "--version":
         print(help_text.version())

@@ -189,11 +189,11 @@ class CliTest(CommandTestCase):
             self.assertLessEqual(len(line), 80, line)
         flag_values = flags.FlagValues()
         flags_lib.define(flag_values, module.Options)
-        everyday = getattr(module, "EVERYDAY", flag_values)
+        common = getattr(module, "COMMON_FLAGS", flag_values)
         for name in flag_values:
             self.assertGreater(len(flag_values[name].help), 10, name)
             self.assertRegex(out, rf"(?m)^  --(\[no\])?{name}\b")
-        for name in (*everyday, *options.required(module.Options)):
+        for name in (*common, *options.required(module.Options)):
             # Some are flags of a task.
             if name in flag_values:
                 self.assertRegex(brief, rf"(?m)^  --(\[no\])?{name}\b")

@@ -19,7 +19,7 @@ EXAMPLE = """
 python -m etcmodel evaluate --model_dir=runs/1 --validation_data=data/dev
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "validation_data",
     "checkpoint",
     "output",

@@ -23,7 +23,7 @@ EXAMPLE = """
 python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "format",
     "weights",
     "overwrite",

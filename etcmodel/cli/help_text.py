@@ -20,34 +20,36 @@ _COLUMN = 24
 _PROGRAM = "python -m etcmodel"
 
 _GENERAL = """\
-etcmodel: question answering over long, structured documents with ETC.
+etcmodel: reads, classifies and answers questions about long documents.
 
 Usage: python -m etcmodel COMMAND [--flag=value ...]
-COMMAND --help explains a command; --debug shows the traceback of an error.
-
+COMMAND --help explains a command, --helpfull has all its flags; --debug shows
+the traceback of an error; --version prints the versions.
 Commands:
 {commands}
 
 Example:
-
-  python -m etcmodel preprocess --task=wikihop --input=train.json \\
-      --vocab_file=vocab.txt --output_dir=data/train
-  python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
-      --train_data=data/train
-  python -m etcmodel export --model_dir=runs/1 --output_dir=saved_model
+  python -m etcmodel preprocess --task=classify --input=train.jsonl \\
+      --vocab_file=vocab.txt --output_dir=data
+  python -m etcmodel train --experiment=etc/classify --model_dir=runs/1 \\
+      --train_data=data
+  python -m etcmodel export --model_dir=runs/1 --output_dir=model
+  python -m etcmodel predict --saved_model=model --input=x.txt --output=x.jsonl
 """
 
 
 def version() -> str:
     """Returns the versions of the package, of TensorFlow and of Python."""
-    tensorflow = importlib.metadata.version("tensorflow")
+    # Packages for some devices have another name, such as tensorflow-cpu.
+    names = importlib.metadata.packages_distributions()["tensorflow"]
+    tensorflow = importlib.metadata.version(names[0])
     return (
         f"etcmodel {etcmodel.__version__} (TensorFlow {tensorflow}, Python "
         f"{platform.python_version()})"
     )
 
 
-def general(summaries: dict[str, str]) -> str:
+def general_help(summaries: dict[str, str]) -> str:
     """Returns the output of `--help` without a command.
 
     Args:
@@ -57,12 +59,12 @@ def general(summaries: dict[str, str]) -> str:
     return _GENERAL.format(commands="\n".join(lines))
 
 
-def short(
+def short_help(
     name: str,
     summary: str,
     module: ModuleType,
     flag_values: flags.FlagValues,
-    everyday: Collection[str] | None,
+    common: Collection[str] | None,
 ) -> str:
     """Returns the output of `COMMAND --help`, which fits a screen.
 
@@ -71,14 +73,14 @@ def short(
         summary: its summary.
         module: its module.
         flag_values: all flags of the command.
-        everyday: names of flags to describe besides those that are needed;
+        common: names of flags to describe besides those that are required;
             by default all.
     """
-    needed = options.required(module.Options)
+    required = options.required(module.Options)
     shown = [
         x
-        for x in (*needed, *(x for x in flag_values if x not in needed))
-        if everyday is None or x in needed or x in everyday
+        for x in (*required, *(x for x in flag_values if x not in required))
+        if common is None or x in required or x in common
     ]
     lines = [f"{_PROGRAM} {name}: {summary}", "", *_example(module), ""]
     for flag_name in shown:
@@ -86,26 +88,26 @@ def short(
         text = flags_lib.as_flags(flag.help, flag_values)
         # The first sentence, without "by default ...".
         text = re.split(r"\.( |$)|; by default", text)[0]
-        text += " (needed)" if flag_name in needed else _default(flag)
+        text += " (required)" if flag_name in required else _default(flag)
         lines += _in_columns(_shown(flag), text)
     task = " --task=TASK" if hasattr(module, "TASK_FLAGS") else ""
     lines += ["", f"All about it: {_PROGRAM} {name}{task} --helpfull"]
     return "\n".join(lines) + "\n"
 
 
-def full(
+def full_help(
     name: str,
     summary: str,
     module: ModuleType,
     flag_values: flags.FlagValues,
 ) -> str:
-    """Returns the output of `COMMAND --helpfull`; see `short`."""
+    """Returns the output of `COMMAND --helpfull`; see `short_help`."""
     parts = [f"{_PROGRAM} {name}: {summary}", ""]
     parts.append(textwrap.dedent(module.DESCRIPTION).strip())
     parts += ["", *_example(module)]
-    needed = options.required(module.Options)
-    optional = [flag for flag in flag_values if flag not in needed]
-    for title, names in [("Needed:", needed), ("Optional:", optional)]:
+    required = options.required(module.Options)
+    optional = [flag for flag in flag_values if flag not in required]
+    for title, names in [("Required:", required), ("Optional:", optional)]:
         if names:
             parts += ["", title, ""]
         for flag_name in names:
@@ -128,8 +130,9 @@ def _shown(flag: flags.Flag) -> str:
 
 def _default(flag: flags.Flag) -> str:
     """Returns a note about a flag's default; "" if it has none."""
-    is_set = flag.default not in (None, "", False)
-    return f" (default: {flag.default})" if is_set else ""
+    if flag.default is None or flag.default is False or flag.default == "":
+        return ""
+    return f" (default: {flag.default})"
 
 
 def _in_columns(head: str, text: str) -> Sequence[str]:

@@ -48,26 +48,26 @@ class HelpTextTest(absltest.TestCase):
         self._about = "make", "flour -> cake", module, flag_values
 
     def test_short(self):
-        """Only the first sentence of everyday flags, with their defaults."""
-        everyday = ("oven_temperature_in_kelvin", "port")
+        """Only the first sentence of common flags, with their defaults."""
+        common = ("oven_temperature_in_kelvin", "port")
         self.assertEqual(
             f"""{_HEAD}
-  --size                How large (needed)
+  --size                How large (required)
   --oven_temperature_in_kelvin
-                        How hot
+                        How hot (default: 0.0)
   --port                The port (default: 80)
 
 All about it: python -m etcmodel make --helpfull
 """,
-            help_text.short(*self._about, everyday),
+            help_text.short_help(*self._about, common),
         )
-        self.assertIn("--[no]quiet ", help_text.short(*self._about, None))
+        self.assertIn("--[no]quiet ", help_text.short_help(*self._about, None))
 
     def test_full(self):
-        out = help_text.full(*self._about)
+        out = help_text.full_help(*self._about)
         for part in (
             "\n\nMakes a cake.\n\nExample:\n",
-            "\nNeeded:\n\n  --size\n      How large. Or how small.\n",
+            "\nRequired:\n\n  --size\n      How large. Or how small.\n",
             "\nOptional:\n\n  --oven_temperature_in_kelvin",
             "  --port (default: 80)\n      The port. From 1.\n",
             "  --[no]quiet\n      Say nothing.\n",
@@ -75,7 +75,7 @@ All about it: python -m etcmodel make --helpfull
             self.assertIn(part, out)
 
     def test_general(self):
-        lines = help_text.general({"make": "flour -> cake"}).splitlines()
+        lines = help_text.general_help({"make": "flour -> cake"}).splitlines()
         self.assertIn("  make        flour -> cake", lines)
 
     def test_version(self):

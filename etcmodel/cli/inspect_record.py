@@ -23,7 +23,7 @@ python -m etcmodel inspect --task=wikihop --input=train.json --record=0 \\
     --vocab_file=vocab.txt --output=record.png
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "output",
     "model_dir",
     "record",

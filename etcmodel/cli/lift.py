@@ -24,7 +24,7 @@ python -m etcmodel lift --from=bert-base-uncased --output_dir=lifted \\
     --absolute_positions=paragraph --question_words_in_global
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "absolute_positions",
     "question_words_in_global",
     "num_hidden_layers",

@@ -43,7 +43,7 @@ python -m etcmodel predict --saved_model=saved_model --input=dev.json \\
     --print_request > request.json
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "output",
     "query",
     "metrics",

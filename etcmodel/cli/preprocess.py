@@ -27,7 +27,7 @@ python -m etcmodel preprocess --task=wikihop --input=train.json \\
     --vocab_file=vocab.txt --output_dir=data/train
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "split",
     "validation_fraction",
     "like",

@@ -24,7 +24,7 @@ python -m etcmodel serve --saved_model=saved_model
 curl localhost:8501/v1/models/hotpotqa:predict -d @request.json
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "saved_model",
     "model_dir",
     "host",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 _PATTERN = (
     "^(WARNING: All log messages before absl::InitializeLog"
     "|I[0-9]{4} [0-9:.]+ +[0-9]+ "
-    "|[EW][0-9]{4} [0-9:.]+ +[0-9]+ .*(cuInit|cuda_|CUDA))"
+    "|E[0-9]{4} [0-9:.]+ +[0-9]+ .*failed call to cuInit)"
 )
 # Seconds to wait at the end for lines of other processes.
 _WAIT = 2
@@ -32,14 +32,14 @@ def filtered() -> Iterator[None]:
     `TF_CPP_MIN_LOG_LEVEL`.
     """
     grep = shutil.which("grep")
-    is_own = sys.stderr is sys.__stderr__
+    is_own = sys.stderr is not None and sys.stderr is sys.__stderr__
     if grep is None or not is_own or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         yield
         return
     before, target = sys.stderr, os.dup(2)
     # Not in a with block, which would wait for it without a limit.
     process = subprocess.Popen(
-        [grep, "-v", "--line-buffered", "-E", _PATTERN],
+        [grep, "-a", "-v", "--line-buffered", "-E", _PATTERN],
         stdin=subprocess.PIPE,
         stdout=target,
         # Ctrl-C must not end it before this process has written its errors.
@@ -47,12 +47,20 @@ def filtered() -> Iterator[None]:
     )
     os.dup2(process.stdin.fileno(), 2)
     process.stdin.close()
-    with open(target, "w", buffering=1, encoding="utf-8") as stream:
-        sys.stderr = stream
-        try:
-            yield
-        finally:
-            sys.stderr = before
-            os.dup2(target, 2)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_WAIT)
+    # Stays open: handlers of logs keep it, and write when the program ends.
+    sys.stderr = open(
+        target,
+        "w",
+        buffering=1,
+        encoding=before.encoding,
+        errors=before.errors,
+        closefd=False,
+    )
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        sys.stderr = before
+        os.dup2(target, 2)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_WAIT)

@@ -33,7 +33,7 @@ python -m etcmodel train --experiment=etc/wikihop --model_dir=runs/1 \\
     --train_data=data/train --validation_data=data/dev
 """
 
-EVERYDAY = (
+COMMON_FLAGS = (
     "train_data",
     "validation_data",
     "init_checkpoint",

@@ -134,10 +134,10 @@ def restoring(path: str | None) -> Iterator[None]:
 
 
 class EvaluationController(orbit.Controller):
-    """Restores a run to evaluate it, without the optimizer's state.
+    """Restores a run to evaluate it.
 
-    Orbit restores all values of a checkpoint, and TensorFlow warns about each
-    one that has no variable when the program ends.
+    Evaluation has no optimizer. Without this class, TensorFlow warns about each
+    of its values in the checkpoint when the program ends.
     """
 
     def restore_checkpoint(self, checkpoint_path: str | None = None):
