@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import yaml
 from packaging.requirements import Requirement
 
+import etcmodel
 from tools import run_tests
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -77,11 +78,13 @@ def check_versions(found: dict[str, str]) -> str:
 def build(folder: pathlib.Path) -> list[pathlib.Path]:
     """Builds the wheel and the source distribution; returns their paths."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    # stdout has the paths.
     done = subprocess.run(
-        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        command, cwd=ROOT, check=False, capture_output=True, text=True
     )
-    return sorted(ROOT / line for line in done.stdout.split())
+    if done.returncode:
+        raise SystemExit(f"The packages cannot be built:\n{done.stderr}")
+    name = f"etcmodel-{etcmodel.__version__}"
+    return [folder / f"{name}-py3-none-any.whl", folder / f"{name}.tar.gz"]
 
 
 def requirements_of(extra: str) -> set[str]:
