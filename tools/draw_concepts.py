@@ -1,8 +1,9 @@
 """Draws figures of the documentation: `python -m tools.draw_concepts`.
 
 The masks and labels in docs/concepts.md are those that the package computes for
-a small text. The README's picture shows the answer of a trained model, which is
-in docs/images/answer.json.
+a small text. The README's picture shows the answer of a trained model and its
+probability of each sentence as evidence, as the signature `text` of its
+SavedModel gave them; docs/images/answer.json has them and names the model.
 """
 
 import json
