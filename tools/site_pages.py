@@ -5,7 +5,7 @@ public name, whose text is its docstring, and the flags of all commands.
 """
 
 import ast
-import pathlib
+import re
 from collections.abc import Iterator
 
 from mkdocs.plugins import event_priority
@@ -13,8 +13,7 @@ from mkdocs.structure.files import File
 
 from etcmodel.cli import command_line
 from etcmodel.tasks import registry
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from tools.modules import ROOT
 
 # Page -> the file in the repository that it shows.
 _FILES = {
@@ -84,9 +83,15 @@ def on_page_markdown(markdown, page, config, files):
     root = "" if page.file.src_uri in _FILES else "../"
     for target, name in (*_FILES.items(), ("examples/", "examples/")):
         markdown = markdown.replace(f"]({root}{name}", f"]({target}")
-    if page.file.src_uri.startswith("examples/"):
-        return markdown.replace("](../docs/", "](../")
     return markdown if root else markdown.replace("](docs/", "](")
+
+
+def on_page_content(html, page, config, files):
+    """Changes links of notebooks, which are no Markdown, to links to pages."""
+    del config, files
+    if page.file.src_uri.endswith(".ipynb"):
+        return re.sub(r'href="\.\./docs/(\w+)\.md', r'href="../../\1/', html)
+    return html
 
 
 def public_names(module: str) -> list[str]:

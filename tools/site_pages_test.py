@@ -11,6 +11,7 @@ import unittest
 import etcmodel
 from etcmodel.cli import command_line
 from tools import site_pages
+from tools.modules import ROOT
 
 
 class SiteTest(unittest.TestCase):
@@ -23,7 +24,7 @@ class SiteTest(unittest.TestCase):
         command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
         done = subprocess.run(
             [*command, f"--site-dir={cls.site}"],
-            cwd=site_pages.ROOT,
+            cwd=ROOT,
             env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -64,6 +65,11 @@ class SiteTest(unittest.TestCase):
         notebook = self.pages["examples/classify_documents/index.html"]
         self.assertIn("DocumentClassifier", notebook)
         self.assertTrue((self.site / "examples/clauses.py").exists())
+
+    def test_links_lead_to_pages(self):
+        for page, text in self.pages.items():
+            links = re.findall(r'href="([^":]*\.md)[#"]', text)
+            self.assertEqual([], links, page)
 
     def test_pages_need_no_network(self):
         for page, text in self.pages.items():
