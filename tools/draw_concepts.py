@@ -18,8 +18,8 @@ from matplotlib.patches import Rectangle
 
 from etcmodel.feature_utils import make_global_local_transformer_side_inputs
 from etcmodel.ops.attention.full import band_to_square
+from tools.modules import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 IMAGES = pathlib.Path("docs/images")
 WORDS = "Ada lived in London . She wrote programs .".split()
 SENTENCES = [0, 0, 0, 0, 0, 1, 1, 1, 1]

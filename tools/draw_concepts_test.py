@@ -3,7 +3,7 @@ import tempfile
 import unittest
 
 from tools import draw_concepts
-from tools.site_pages import ROOT
+from tools.modules import ROOT
 
 # A radius of 2, and nine words.
 _BAND = """111000000 111100000 111110000 011111000 001111100 000111110

@@ -25,8 +25,8 @@ from packaging.requirements import Requirement
 
 import etcmodel
 from tools import run_tests
+from tools.modules import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Extra -> a program that needs it, run with nothing else installed.
 PROGRAMS = {
     "": "from etcmodel import layers; layers.LayerNormalization()",

@@ -118,8 +118,7 @@ def _parse(name: str, module: ModuleType, arguments: list[str]):
     flag_values, task_kinds = _define_flags(module, task)
     if not _HELP.isdisjoint(arguments):
         about = name, COMMANDS[name][1], module, flag_values
-        common = getattr(module, "COMMON_FLAGS", None)
-        print(help_text.short_help(*about, common), end="")
+        print(help_text.short_help(*about), end="")
         return None
     advice = f"See `python -m etcmodel {place} --helpfull`."
     runner, passed_on = getattr(module, "PASSES_ON", ("", ""))

@@ -44,9 +44,8 @@ def define(flag_values: flags.FlagValues, kinds: type) -> None:
         elif "several" in rules:
             flags.DEFINE_multi_string(**arguments)
             # Replaces a sentence that absl adds.
-            flag_values[
-                arguments["name"]
-            ].help = f"{arguments['help']} Repeat the flag for several values."
+            flag = flag_values[arguments["name"]]
+            flag.help = f"{arguments['help']} Repeat the flag for several."
         else:
             flags.DEFINE_string(**arguments)
 

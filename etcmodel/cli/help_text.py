@@ -4,7 +4,6 @@ import importlib.metadata
 import platform
 import re
 import textwrap
-from collections.abc import Collection
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -64,26 +63,23 @@ def short_help(
     summary: str,
     module: ModuleType,
     flag_values: flags.FlagValues,
-    common: Collection[str] | None,
 ) -> str:
     """Returns the output of `COMMAND --help`, which fits a screen.
+
+    Besides the required flags, describes the module's `COMMON_FLAGS`, by
+    default all.
 
     Args:
         name: the command.
         summary: its summary.
         module: its module.
         flag_values: all flags of the command.
-        common: names of flags to describe besides those that are required;
-            by default all.
     """
     required = options.required(module.Options)
-    shown = [
-        x
-        for x in (*required, *(x for x in flag_values if x not in required))
-        if common is None or x in required or x in common
-    ]
+    common = getattr(module, "COMMON_FLAGS", flag_values)
+    others = [x for x in flag_values if x in common and x not in required]
     lines = [f"{_PROGRAM} {name}: {summary}", "", *_example(module), ""]
-    for flag_name in shown:
+    for flag_name in (*required, *others):
         flag = flag_values[flag_name]
         text = flags_lib.as_flags(flag.help, flag_values)
         # The first sentence, without "by default ...".

@@ -11,7 +11,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-# Information, such as "Compiled cluster using XLA!", and the absence of a GPU.
+# Matches information, such as "Compiled cluster using XLA!", and the error of a
+# machine without a GPU.
 _PATTERN = (
     "^(WARNING: All log messages before absl::InitializeLog"
     "|I[0-9]{4} [0-9:.]+ +[0-9]+ "
