@@ -8,18 +8,27 @@ import unittest
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Number of Python blocks of each page that print what they say.
+_EXAMPLES = {
+    "README.md": 1,
+    "docs/architecture.md": 1,
+    "docs/from_hugging_face.md": 1,
+    "docs/layouts.md": 2,
+    "docs/read_twice.md": 1,
+}
+# Page and language of blocks -> their test, which names the page. The other
+# blocks have a comment: `<!-- tested: FILE -->` or `<!-- not run: REASON -->`.
+_TESTS = {
+    ("docs/get_started.md", "sh"): "etcmodel/cli/get_started_page_test.py",
+    ("docs/get_started.md", "text"): "etcmodel/cli/get_started_page_test.py",
+    ("docs/serving.md", "json"): "etcmodel/tasks/conformance_test.py",
+}
 
 
 @pytest.mark.both_kerases
 class ReadmeTest(unittest.TestCase):
     def test_examples(self):
-        for name, number in (
-            ("README.md", 1),
-            ("docs/architecture.md", 1),
-            ("docs/from_hugging_face.md", 1),
-            ("docs/layouts.md", 2),
-            ("docs/read_twice.md", 1),
-        ):
+        for name, number in _EXAMPLES.items():
             text = (ROOT / name).read_text("utf-8")
             examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
             # Programs, which have tests of their own, have the same code.
@@ -44,6 +53,35 @@ class ReadmeTest(unittest.TestCase):
             for line in example.splitlines():
                 if "import" not in line:
                     self.assertIn(line.strip(), program)
+
+    def test_all_blocks_are_tested_or_say_why_not(self):
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+            page = path.relative_to(ROOT).as_posix()
+            text = path.read_text("utf-8")
+            for before, language, block in re.findall(
+                r"(?ms)^([^\n]*)\n```([^\n]*)\n(.*?)^```$", text
+            ):
+                # `documented_commands_test` and `test_links_and_files_exist`
+                # check these commands.
+                lines = block.replace("\\\n", " ").splitlines()
+                if language == "mermaid" or all(
+                    re.match(r"python -m (etcmodel|benchmarks|tools)\b", x)
+                    for x in lines
+                ):
+                    continue
+                if language == "python" and page in _EXAMPLES:
+                    continue
+                test = _TESTS.get((page, language))
+                kind, _, reason = before.strip("<!- >").partition(": ")
+                if kind == "tested":
+                    test = reason
+                where = f"{page}: {block[:60]!r}"
+                if test:
+                    code = (ROOT / test).read_text("utf-8")
+                    self.assertIn(path.name, code, where)
+                else:
+                    self.assertEqual("not run", kind, where)
+                    self.assertTrue(reason, where)
 
     def test_packages_and_their_exports(self):
         page = (ROOT / "docs/architecture.md").read_text("utf-8")

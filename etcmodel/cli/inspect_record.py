@@ -1,6 +1,7 @@
 """`inspect`: shows a record and which tokens attend to which."""
 
 from etcmodel.engine import inspect_record
+from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
 With --model_dir, shows one record as the trained model reads it: the text with
@@ -37,7 +38,7 @@ Options = inspect_record.Options
 
 def run(options: Options) -> None:
     """Shows a record and prints its parts."""
-    result = inspect_record.inspect_record(options)
+    result = inspect_record.inspect_record(options, Reporter())
     print(result.text)
     if result.tokenizer:
         print(result.tokenizer)

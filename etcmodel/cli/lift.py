@@ -1,6 +1,7 @@
 """`lift`: converts weights of BERT, RoBERTa, etc. to initial weights."""
 
 from etcmodel.engine import lift
+from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
 Initializes an ETC or ReadTwice encoder with the weights of BERT, RoBERTa,
@@ -36,7 +37,7 @@ Options = lift.Options
 
 def run(options: Options) -> None:
     """Lifts weights and prints how to use them."""
-    result = lift.lift(options)
+    result = lift.lift(options, Reporter())
     print(
         f"{result.num_used} weights of {options.from_} were lifted into "
         f"{result.num_lifted} weights in {result.output_dir}. Its lift.txt "

@@ -74,7 +74,7 @@ def run(options: Options) -> None:
                     f"`{name}` does not apply to `print_request`, which writes "
                     "no file, but prints. Leave one of them out."
                 )
-        request = predict.request(options, Reporter())
+        request = predict.request(options, Reporter(out=sys.stderr))
         # Notes go to stderr, so that the output is the request.
         for note in request.notes:
             print(note, file=sys.stderr)

@@ -140,17 +140,24 @@ def _evaluate(
     if not options.tune:
         runs.use_tuned(spec, params.task, checkpoint, model_dir)
     tuned = spec if options.tune else None
-    with runner_lib.quiet(options.verbose), runner_lib.same_precision():
+    save_summary, kinds = kinds is None, kinds or ["float32"]
+    number = _num_batches(params, metadata) * len(kinds)
+    with (
+        runner_lib.quiet(options.verbose),
+        runner_lib.same_precision(),
+        reporter.work("Evaluating", number, "batch") as progress,
+    ):
         _, runner = runner_lib.make_runner(
             *(params, "eval", model_dir, tuned),
+            watch=runner_lib.Watch(progress),
             reporter=reporter,
-            save_summary=kinds is None,
+            save_summary=save_summary,
         )
         with run_directory.restoring(checkpoint):
             runs.check_rank(checkpoint, params.task.lora_rank)
             runner.controller.restore_checkpoint(checkpoint)
         found, step = {}, int(runner.trainer.global_step.numpy())
-        for kind in kinds or ["float32"]:
+        for kind in kinds:
             round_model(runner.trainer.model, kind)
             found[kind] = runner_lib.run_mode(runner, params, "eval")
             found[kind]["step"] = step
@@ -163,6 +170,16 @@ def _evaluate(
         trainer.best_checkpoint_metric_comp == "lower",
         metadata["num_examples"] if metadata and is_whole else None,
     )
+
+
+def _num_batches(params, metadata) -> int:
+    """Returns the number of validation batches; 0 if unknown."""
+    if params.trainer.validation_steps != -1:
+        return params.trainer.validation_steps
+    if not metadata:
+        return 0
+    rows = metadata["num_examples"] * shortcuts.num_blocks(metadata)
+    return -(-rows // params.task.validation_data.global_batch_size)
 
 
 def round_model(model: Any, kind: str) -> None:

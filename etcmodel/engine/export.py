@@ -92,9 +92,11 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
         # Measures before loading: under Keras 3, another process measures, and
         # needs GPU memory that the loaded model would take.
         measured = rounded_metrics.measure(options, spec, reporter)
+        reporter.note(f"Loading the model of {options.model_dir}.")
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter
         )
+        reporter.note(f"Building the graph, and writing {options.output_dir}.")
         _write(model, options, vocab_file, measured)
     return Result(options.output_dir, model.checkpoint, measured)
 

@@ -8,21 +8,25 @@ from typing import NamedTuple
 
 from etcmodel.engine import inputs
 from etcmodel.engine import paths
+from etcmodel.engine import plain_texts
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import TaskSpec
 from etcmodel.readers import files
+from etcmodel.readers import text_files
 from etcmodel.tasks import registry
 from etcmodel.training import runs
 
 
 @dataclasses.dataclass(kw_only=True)
-class Options(inputs.ReadingOptions):
+class Options(plain_texts.Options, inputs.ReadingOptions):
     """Options of `inspect`.
 
     Attributes:
-        input: the data files in the task's format, plain or compressed.
+        input: the data files in the task's format, plain or compressed. With
+            `model_dir`, also plain texts (.txt, .md), as in `predict`.
         output: the file to write. With `model_dir`, a page (.html) or a picture
             (.png, .svg, .pdf) of the attention map; otherwise a picture of the
             masks.
@@ -60,7 +64,7 @@ class Options(inputs.ReadingOptions):
 
 # Options that only pictures of masks have, and that only attention maps have.
 _OF_MASKS = ("like", "vocab_file", "experiment", "first_token")
-_OF_MAPS = ("token", "window")
+_OF_MAPS = ("token", "window", "query", "candidate")
 
 
 class Result(NamedTuple):
@@ -122,7 +126,9 @@ def _find_model(task: TaskSpec, options: Options):
     return name, params.encoder.to_config(), params
 
 
-def inspect_record(options: Options) -> Result:
+def inspect_record(
+    options: Options, reporter: Reporter | None = None
+) -> Result:
     """Shows the attention of a record, and describes its parts.
 
     With `model_dir`, the result is the attention map of the trained model;
@@ -138,7 +144,7 @@ def inspect_record(options: Options) -> Result:
         _check_unused(options, _OF_MASKS, "The run in `model_dir` has its own")
         if is_page:
             _check_unused(options, ("token",), "Only pictures have a")
-        return _draw_map(options, is_page)
+        return _draw_map(options, is_page, reporter or Reporter("quiet"))
     if is_page:
         raise UserError(
             f"`output={options.output}`: the page shows the attention of a "
@@ -162,7 +168,7 @@ def _check_unused(options: Options, names: Sequence[str], reason: str) -> None:
             )
 
 
-def _draw_map(options: Options, is_page: bool) -> Result:
+def _draw_map(options: Options, is_page: bool, reporter: Reporter) -> Result:
     """Writes the attention map of a trained model."""
     note = runs.read(options.model_dir)
     task = registry.get_with_answers(note["task"])
@@ -180,6 +186,7 @@ def _draw_map(options: Options, is_page: bool) -> Result:
     from etcmodel.inspection import pictures
     from etcmodel.pipeline.spec import load
 
+    reporter.note(f"Loading the model of {options.model_dir}.")
     try:
         trained = trained_model.load(
             task,
@@ -195,14 +202,21 @@ def _draw_map(options: Options, is_page: bool) -> Result:
         trained.metadata["reading"],
         given,
     )
-    record = _find_record(reader, options)
+    files_ = files.find(options.input)
+    if text_files.are_texts(files_, getattr(reader, "used", ())):
+        request = plain_texts.make_request(task, files_[0], options)
+        text = _find_record(text_files.make_format(files_), options)
+        request["text"], name, record = text.text, text.id, None
+        raw = plain_texts.read_raw(trained.preprocessor, request)
+    else:
+        plain_texts.check_unused(options)
+        record = _find_record(reader, options)
+        name, raw = record.id, load(task.preprocessor).raw(record)
+    reporter.note("Computing the attention.")
     found = explain.explain(
-        trained,
-        trained.answers(),
-        load(task.preprocessor).raw(record),
-        record,
-        options.window,
+        *(trained, trained.answers(), raw, record, options.window)
     )
+    found = dataclasses.replace(found, title=f"{task.name}: {name}")
     if is_page:
         map_page.write_page(found, options.output)
     else:

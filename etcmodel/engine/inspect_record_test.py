@@ -1,4 +1,5 @@
 import os
+import pathlib
 import shutil
 from unittest import mock
 
@@ -10,6 +11,7 @@ from etcmodel.engine import trained_model
 from etcmodel.errors import UserError
 from etcmodel.inspection import attention_picture
 from etcmodel.models import EtcConfig
+from etcmodel.tasks.wikihop.preprocessor import WikiHopPreprocessor
 from testing import attention_maps
 from testing.tasks import CommandTestCase
 from testing.tasks import write_json
@@ -77,6 +79,7 @@ class InspectRecordTest(CommandTestCase):
             ({"first_token": 99}, "`first_token=99`: expected at most 16"),
             ({"output": "a.html"}, "`output=a.html`: the page .* `model_dir`"),
             ({"task": None}, "needs `task` or `model_dir`"),
+            ({"query": "Who?"}, "`query=Who.`: Only a trained model"),
             ({"window": 2}, "`window=2`: Only a trained model"),
             ({"output": "a.gif"}, "`output=a.gif`: expected a name that ends"),
         ):
@@ -131,8 +134,28 @@ class InspectRecordTest(CommandTestCase):
                     self.assertStartsWith(stream.read(20), start)
             with self.assertRaisesRegex(UserError, "`token=9`: .* at most 2"):
                 self._inspect(**given, token=9)
+            letter = self.path("letter.txt")
+            pathlib.Path(letter).write_text("Jan is here.\n\nBrno.\n")
+            answers = {"query": "Who?", "candidate": ["Jan", "Mia"]}
+            trained.preprocessor.of_text = WikiHopPreprocessor.of_text
+            self._inspect(**given, input=letter, **answers)
+            raw, record = explained.call_args.args[2:4]
+            self.assertIsNone(record)
+            self.assertEqual(
+                {
+                    "query": "Who?",
+                    "candidates": ["Jan", "Mia"],
+                    "supports": ["Jan is here.", "Brno."],
+                },
+                raw,
+            )
+            with self.assertRaisesRegex(UserError, "questions: give `query`"):
+                self._inspect(**given, input=letter)
+            with self.assertRaisesRegex(UserError, "`query` applies to plain"):
+                self._inspect(**given, query="Who?")
+            self._inspect(**given)
         windows = [x.args[4] for x in explained.call_args_list]
-        self.assertEqual([2, 0, 0], windows)
+        self.assertEqual([2, 0, 0, 0, 0], windows)
         raw, record = explained.call_args.args[2:4]
         self.assertEqual("small_0", record.id)
         self.assertEqual("city jan", raw["query"])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from absl import logging
 
 from etcmodel.engine import paths
+from etcmodel.engine.progress import Reporter
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.atomic import atomic_directory
@@ -94,7 +95,7 @@ class Result(NamedTuple):
     notes: list[str]
 
 
-def lift(options: Options) -> Result:
+def lift(options: Options, reporter: Reporter | None = None) -> Result:
     """Initializes an encoder with the weights of another model.
 
     Raises:
@@ -115,7 +116,9 @@ def lift(options: Options) -> Result:
                 )
     with atomic_directory(options.output_dir, options.overwrite) as folder:
         try:
-            report, vocabulary = _lift(options, folder)
+            report, vocabulary = _lift(
+                options, folder, reporter or Reporter("quiet")
+            )
         except (ValueError, FileNotFoundError) as error:
             raise UserError(f"`from={options.from_}`: {error}") from error
     return Result(
@@ -128,7 +131,7 @@ def lift(options: Options) -> Result:
     )
 
 
-def _lift(options: Options, folder: str):
+def _lift(options: Options, folder: str, reporter: Reporter):
     """Writes the weights; returns the report and the vocabulary's name."""
     from etcmodel import checkpoints
     from etcmodel import models
@@ -137,6 +140,7 @@ def _lift(options: Options, folder: str):
     from etcmodel.training import lifted
 
     source, is_etc = options.from_, options.model == "etc"
+    reporter.note(f"Reading {source}.")
     bert = checkpoints.read_bert(source)
     if is_etc and options.num_hidden_layers is not None:
         bert = bert.first_layers(options.num_hidden_layers)
@@ -176,6 +180,7 @@ def _lift(options: Options, folder: str):
         head = pretraining_heads.make_language_model_head(
             config, layer_norm_epsilon=1e-12 if is_etc else 1e-3
         )
+    reporter.note(f"Writing {options.output_dir}.")
     # The report's notes repeat the warnings, and are printed.
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)

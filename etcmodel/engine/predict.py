@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from etcmodel.engine import inputs
 from etcmodel.engine import paths as paths_lib
+from etcmodel.engine import plain_texts
 from etcmodel.engine import serve
 from etcmodel.engine.progress import Reporter
 from etcmodel.errors import BadRecords
 from etcmodel.errors import UserError
-from etcmodel.errors import show
 from etcmodel.pipeline import options as options_lib
 from etcmodel.pipeline.atomic import atomic_file
 from etcmodel.pipeline.atomic import check_file
@@ -30,11 +30,11 @@ from etcmodel.readers.records import Format
 from etcmodel.serving import exported
 from etcmodel.tasks import registry
 
-_SUFFIXES = ", ".join(text_files.SUFFIXES)
-
 
 @dataclasses.dataclass(kw_only=True)
-class RequestOptions(inputs.InputOptions, inputs.ReadingOptions):
+class RequestOptions(
+    plain_texts.Options, inputs.InputOptions, inputs.ReadingOptions
+):
     """Options of `request`: the model, and the records to ask it about.
 
     Attributes:
@@ -44,14 +44,9 @@ class RequestOptions(inputs.InputOptions, inputs.ReadingOptions):
             a table: paragraphs are separated by blank lines, and a line that
             begins with "# " is the title of the paragraph after it.
         saved_model: the SavedModel: the `output_dir` of `export`.
-        query: the question or query about plain texts.
-        candidate: a candidate answer for plain texts, which `wikihop` needs;
-            give it several times.
     """
 
     saved_model: str = option(path="saved_model")
-    query: str | None = None
-    candidate: list[str] | None = option(None, several=True)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -153,10 +148,10 @@ def _source(options: RequestOptions) -> _Source:
     spec = registry.get_with_answers(metadata["task"])
     reader = _reader(spec, metadata, options)
     if not text_files.are_texts(paths, getattr(reader, "used", ())):
-        _check_no_text_options(options)
+        plain_texts.check_unused(options)
         to_raw = load(spec.preprocessor).raw
         return _Source(spec, metadata, paths, False, reader, to_raw)
-    request = _text_request(spec, paths[0], options)
+    request = plain_texts.make_request(spec, paths[0], options)
     return _Source(
         spec,
         metadata,
@@ -339,56 +334,6 @@ def _nothing_usable(
     return UserError(
         f"{options.input}: no usable record was found. {bad_records.summary()}"
     )
-
-
-def _text_request(spec, path: str, options: RequestOptions) -> dict[str, str]:
-    """Returns the request for a plain text, with "" in place of the text."""
-    preprocessor = load(spec.preprocessor)
-    names = preprocessor.TEXT_REQUEST
-    given = ", ".join(f"`reading={x}`" for x in options.reading or ())
-    if not names:
-        raise UserError(
-            f"{path}: {spec.name} does not answer plain texts. Give records in "
-            f"the format of its data files: {spec.dataset.FORMAT.example}."
-        )
-    if given:
-        raise UserError(f"{given}: {path} is a plain text, without fields.")
-    query = (options.query or "").strip()
-    has_query = "query" in names
-    if query and not has_query:
-        raise UserError(f"`query={show(query)}`: {spec.name} takes no query.")
-    if has_query and preprocessor.NEEDS_QUERY and not query:
-        raise UserError(
-            f"{path} is a plain text, and {spec.name} answers questions: give "
-            '`query`, such as "Who lives in Krakow?".'
-        )
-    request = {"query": query, "text": ""} if has_query else {"text": ""}
-    candidates = [x.strip() for x in options.candidate or ()]
-    if "candidates" in names:
-        if not candidates:
-            raise UserError(
-                f"{path} is a plain text, and {spec.name} chooses from "
-                "candidates: give `candidate` several times."
-            )
-        if not all(candidates) or any("\n" in x for x in candidates):
-            raise UserError(
-                f"`candidate={show(candidates)}`: expected some text in one "
-                "line each."
-            )
-        request["candidates"] = "\n".join(candidates)
-    elif candidates:
-        raise UserError(f"`candidate`: {spec.name} has no candidates.")
-    return request
-
-
-def _check_no_text_options(options: RequestOptions) -> None:
-    """Raises an error for an option that applies only to plain texts."""
-    for name in ("query", "candidate"):
-        if getattr(options, name) is not None:
-            raise UserError(
-                f"`{name}` applies to plain texts ({_SUFFIXES}), but "
-                f"`input={options.input}` has records."
-            )
 
 
 def _remarks(saved, record) -> collections.Counter[str]:

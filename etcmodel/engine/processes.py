@@ -25,6 +25,8 @@ from etcmodel.errors import UserError
 
 _LENGTH = struct.Struct("!Q")
 _MAX_SHOWN = 2000
+# Methods that show progress.
+_PROGRESS = ("at", "done", "write", "step", "validating", "validated")
 
 
 def has_keras_2() -> bool:
@@ -122,9 +124,10 @@ def _serve(process, channel, reporter, on_validation):
                 kind, *values = channel.receive()
                 if kind == "note":
                     reporter.note(*values)
-                elif kind == "training":
-                    progress = stack.enter_context(reporter.training(*values))
-                elif kind in ("write", "step", "validated"):
+                elif kind in ("training", "work"):
+                    show = getattr(reporter, kind)(*values)
+                    progress = stack.enter_context(show)
+                elif kind in _PROGRESS:
                     getattr(progress, kind)(*values)
                 elif kind == "on_validation":
                     channel.send(on_validation(*values))
@@ -190,14 +193,13 @@ class _Channel:
 
 
 class _RemoteProgress(NoProgress):
-    """Forwards training progress to the other process."""
+    """Forwards progress to the other process."""
 
     def __init__(self, channel: _Channel):
         def sender(kind):
             return lambda *values: channel.send((kind, *values))
 
-        self.write, self.step = sender("write"), sender("step")
-        self.validated = sender("validated")
+        vars(self).update({kind: sender(kind) for kind in _PROGRESS})
 
 
 class _RemoteReporter(Reporter):
@@ -214,6 +216,11 @@ class _RemoteReporter(Reporter):
     def training(self, total, interval):
         """See `Reporter`."""
         self._channel.send(("training", total, interval))
+        return _RemoteProgress(self._channel)
+
+    def work(self, description, total, unit):
+        """See `Reporter`."""
+        self._channel.send(("work", description, total, unit))
         return _RemoteProgress(self._channel)
 
 

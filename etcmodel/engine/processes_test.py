@@ -30,7 +30,9 @@ seen = []
 result = processes.train(
     options, progress.Reporter("lines"), lambda step, x: seen.append(step))
 print("STEPS", result.steps, sorted(result.losses), seen)
-result = processes.run(evaluate.evaluate, evaluate.Options(model_dir=model_dir))
+progress._FIRST_LINE = 0
+result = processes.run(evaluate.evaluate, evaluate.Options(model_dir=model_dir),
+                       progress.Reporter("lines"))
 print("EVALUATED", result.metrics["step"])
 longer = train.Options(
     model_dir=model_dir, params_override={**one, "trainer.train_steps": 40},
@@ -75,6 +77,7 @@ class ProcessesTest(CommandTestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("STEPS 4 [1, 2, 3, 4] [2, 4]\n", done.stdout)
         self.assertIn("Step 1 of 4: loss ", done.stdout)
+        self.assertIn("Evaluating: batch 1 of 3, 33%, ", done.stdout)
         self.assertIn("EVALUATED 4\n", done.stdout)
         self.assertRegex(done.stdout, "INTERRUPTED .*ckpt-([89]|10)\n")
         self.assertIn("STOPPED 12\n", done.stdout)

@@ -4,9 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import TextIO
 
 import tqdm
@@ -14,42 +12,11 @@ import tqdm
 from etcmodel.errors import UserError
 from etcmodel.readers import files
 
-# Maximum number of seconds of training between two lines.
+# Number of seconds before the first line about work other than training.
+_FIRST_LINE = 5
+# Maximum number of seconds between two lines.
 _MAX_SILENCE = 30
 STYLES = ("auto", "bar", "lines", "quiet")
-
-
-class FileProgress:
-    """Progress bar over the bytes of files; shows the number of records."""
-
-    def __init__(self, bar: tqdm.tqdm):
-        self._bar = bar
-        self._records = 0
-
-    def at(self, position: int) -> None:
-        """Moves the bar to a position in the files, in bytes."""
-        self._bar.update(position - self._bar.n)
-
-    def done(self, count: int = 1) -> None:
-        """Adds `count` to the number of finished records."""
-        self._records += count
-        self._bar.set_postfix_str(f"{self._records} records", refresh=False)
-
-
-@contextmanager
-def file_progress(
-    paths: Sequence[str], description: str
-) -> Iterator[FileProgress]:
-    """Shows a progress bar over the bytes of files."""
-    with tqdm.tqdm(
-        total=sum(map(files.size, paths)),
-        desc=description,
-        unit="B",
-        unit_scale=True,
-        disable=None,
-        dynamic_ncols=True,
-    ) as bar:
-        yield FileProgress(bar)
 
 
 def in_notebook() -> bool:
@@ -65,6 +32,113 @@ def _has_bars(stream: TextIO) -> bool:
         return os.get_terminal_size(stream.fileno()).lines > 0
     except OSError:
         return True
+
+
+class NoProgress:
+    """Replaces `WorkProgress` and `TrainingProgress`; shows nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def at(self, position: int) -> None:
+        """See `WorkProgress`."""
+
+    def done(self, count: int = 1) -> None:
+        """See `WorkProgress`."""
+
+    def write(self, text: str) -> None:
+        """See `TrainingProgress`."""
+
+    def step(self, step: int, loss: float) -> None:
+        """See `TrainingProgress`."""
+
+    def validating(self) -> None:
+        """See `TrainingProgress`."""
+
+    def validated(self, text: str) -> None:
+        """See `TrainingProgress`."""
+
+
+class WorkProgress(NoProgress):
+    """Shows how much of a task is done: a bar in a terminal, lines in a file.
+
+    The first line comes after 5 s, the others every 30 s.
+
+    Args:
+        description: what is being done, such as "Predicting".
+        total: the amount of work, in units.
+        unit: "B" for bytes of files, or a name such as "batch".
+        out: stream for lines.
+        clock: returns the time in seconds.
+        has_bar: whether to show a bar; by default if stderr supports it.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: int,
+        unit: str,
+        out: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        has_bar: bool | None = None,
+    ):
+        self._description, self._total, self._unit = description, total, unit
+        self._out, self._clock = out, clock
+        self._has_bar = _has_bars(sys.stderr) if has_bar is None else has_bar
+        self._position = self._records = 0
+
+    def __enter__(self):
+        self._start = self._clock()
+        self._next_line = self._start + _FIRST_LINE
+        self._bar = tqdm.tqdm(
+            desc=self._description,
+            total=self._total,
+            unit=self._unit,
+            unit_scale=self._unit == "B",
+            disable=not self._has_bar,
+            dynamic_ncols=True,
+        )
+        return self
+
+    def __exit__(self, *error):
+        self._bar.close()
+
+    def at(self, position: int) -> None:
+        """Moves to a position, in units."""
+        self._bar.update(position - self._position)
+        self._position = position
+        self._write_line()
+
+    def done(self, count: int = 1) -> None:
+        """Adds `count` to the number of finished records."""
+        self._records += count
+        self._bar.set_postfix_str(f"{self._records} records", refresh=False)
+        self._write_line()
+
+    def validating(self) -> None:
+        """Counts a batch as one unit."""
+        self.at(self._position + 1)
+
+    def _write_line(self) -> None:
+        """Writes a line if there is no bar and the last line is old."""
+        now = self._clock()
+        if self._has_bar or now < self._next_line:
+            return
+        self._next_line = now + _MAX_SILENCE
+        parts = []
+        if self._unit != "B":
+            parts += [f"{self._unit} {self._position} of {self._total}"]
+        if self._records:
+            parts += [f"{self._records} records"]
+        if 0 < self._position <= self._total:
+            rest = self._total / self._position - 1
+            left = tqdm.tqdm.format_interval(round(rest * (now - self._start)))
+            parts += [f"{self._position / self._total:.0%}, {left} left"]
+        text = ", ".join(parts) or "reading"
+        print(f"{self._description}: {text}", file=self._out, flush=True)
 
 
 class TrainingProgress:
@@ -97,7 +171,7 @@ class TrainingProgress:
         self._has_lines = not (
             self._has_bar and (out.isatty() or in_notebook())
         )
-        self._bar, self._line_time = None, 0.0
+        self._bar, self._line_time, self._batches = None, 0.0, 0
 
     def __enter__(self):
         self.write("Building the graph; the first step takes a while.")
@@ -120,6 +194,7 @@ class TrainingProgress:
     def step(self, step: int, loss: float) -> None:
         """Shows a finished step, counted from 1, and its loss."""
         shown, now = f"loss {loss:.4g}", self._clock()
+        self._shown = shown
         if self._bar is None:
             self._first, self._start = step, now
             self._bar = tqdm.tqdm(
@@ -156,38 +231,25 @@ class TrainingProgress:
         left = tqdm.tqdm.format_interval((self._total - self._step) / rate)
         return f", {speed}, {left} left"
 
+    def validating(self) -> None:
+        """Shows that a batch was validated."""
+        self._batches += 1
+        text, now = f"validation: batch {self._batches}", self._clock()
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{self._shown}, {text}")
+        if self._has_lines and now - self._line_time >= _MAX_SILENCE:
+            self._line_time = now
+            self.write(text.capitalize())
+
     def validated(self, text: str) -> None:
         """Prints a validation's result; excludes its time from the speed."""
+        self._batches = 0
         if self._bar is not None:
+            self._bar.set_postfix_str(self._shown, refresh=False)
             self._bar.unpause()
             now = self._line_time = self._clock()
             self._start += now - self._time
         self.write(text)
-
-
-class NoProgress:
-    """Replaces `FileProgress` and `TrainingProgress`; shows nothing."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def at(self, position: int) -> None:
-        """See `FileProgress`."""
-
-    def done(self, count: int = 1) -> None:
-        """See `FileProgress`."""
-
-    def write(self, text: str) -> None:
-        """See `TrainingProgress`."""
-
-    def step(self, step: int, loss: float) -> None:
-        """See `TrainingProgress`."""
-
-    def validated(self, text: str) -> None:
-        """See `TrainingProgress`."""
 
 
 class Reporter:
@@ -217,10 +279,21 @@ class Reporter:
             print(text, file=self._out or sys.stdout, flush=True)
 
     def files(self, paths: Sequence[str], description: str):
-        """Returns a context manager that gives a `FileProgress`."""
-        if self.is_quiet or self.style == "lines" or not paths:
+        """Returns a context manager that shows progress through files."""
+        return self.work(description, sum(map(files.size, paths)), "B")
+
+    def work(self, description: str, total: int, unit: str):
+        """Returns a context manager; see `WorkProgress`."""
+        if self.is_quiet or not total:
             return NoProgress()
-        return file_progress(paths, description)
+        return WorkProgress(
+            *(description, total, unit, self._out or sys.stdout),
+            has_bar=self._has_bar,
+        )
+
+    @property
+    def _has_bar(self) -> bool | None:
+        return {"bar": True, "lines": False}.get(self.style)
 
     def training(self, total: int, interval: int):
         """Returns a context manager that gives a `TrainingProgress`.
@@ -231,6 +304,5 @@ class Reporter:
         """
         if self.is_quiet:
             return NoProgress()
-        has_bar = {"bar": True, "lines": False}.get(self.style)
         out = self._out or sys.stdout
-        return TrainingProgress(total, interval, out, has_bar=has_bar)
+        return TrainingProgress(total, interval, out, has_bar=self._has_bar)

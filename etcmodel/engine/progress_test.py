@@ -7,35 +7,6 @@ import tensorflow as tf
 from etcmodel.engine import progress
 
 
-class ProgressTest(tf.test.TestCase):
-    def test_moves_to_positions(self):
-        paths = [os.path.join(self.get_temp_dir(), x) for x in "ab"]
-        for path in paths:
-            with open(path, "wb") as stream:
-                stream.write(b"x" * 50)
-        bars = []
-        original = progress.tqdm.tqdm
-
-        def make(**kwargs):
-            # The bar is hidden, but counts.
-            kwargs.update(disable=False, file=io.StringIO())
-            bars.append(original(**kwargs))
-            return bars[0]
-
-        with mock.patch.object(progress.tqdm, "tqdm", make):
-            with progress.file_progress(paths, "Reading") as bar:
-                for position in (40, 40, 100):
-                    bar.at(position)
-                bar.done(2)
-                self.assertEqual(100, bars[0].n)
-                self.assertEqual(100, bars[0].total)
-                self.assertEqual("2 records", bars[0].postfix)
-
-    def test_missing_file_counts_as_empty(self):
-        with progress.file_progress(["/no/such/file"], "Reading") as bar:
-            bar.at(3)
-
-
 class _Terminal(io.StringIO):
     """Fake terminal: keeps lines of text and the cursor's position."""
 
@@ -54,6 +25,72 @@ class _Terminal(io.StringIO):
         return shown
 
 
+class WorkProgressTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.now = 0.0
+        self.out, self.err = io.StringIO(), _Terminal()
+
+    def _work(self, *arguments, has_bar=False):
+        self.enter_context(mock.patch.object(progress.sys, "stderr", self.err))
+        return progress.WorkProgress(
+            *(*arguments, self.out),
+            clock=lambda: self.now,
+            has_bar=has_bar,
+        )
+
+    def test_lines_about_files(self):
+        """Lines come after 5 s and then every 30 s."""
+        with self._work("Reading", 400, "B") as show:
+            for self.now in range(2, 41):
+                show.at(10 * self.now)
+                show.done(3)
+        self.assertEqual(
+            [
+                "Reading: 9 records, 12%, 00:35 left",
+                "Reading: 99 records, 88%, 00:05 left",
+            ],
+            self.out.getvalue().splitlines(),
+        )
+        self.assertEmpty(self.err.getvalue())
+
+    def test_lines_about_batches(self):
+        with self._work("Evaluating", 8, "batch") as show:
+            for self.now in (1, 6, 18, 48):
+                show.validating()
+        self.assertEqual(
+            [
+                "Evaluating: batch 2 of 8, 25%, 00:18 left",
+                "Evaluating: batch 4 of 8, 50%, 00:48 left",
+            ],
+            self.out.getvalue().splitlines(),
+        )
+
+    def test_bar(self):
+        with self._work("Reading", 400, "B", has_bar=True) as show:
+            self.now = 50.0
+            show.at(100)
+            show.at(400)
+            show.done(2)
+        self.assertIn("Reading: 100%", self.err.getvalue())
+        self.assertEmpty(self.out.getvalue())
+
+    def test_reporter(self):
+        """Files that are missing, and quiet reporters, show nothing."""
+        path = os.path.join(self.get_temp_dir(), "a")
+        with open(path, "wb") as stream:
+            stream.write(b"x" * 50)
+        for style, paths, shown in (
+            ("lines", [path], progress.WorkProgress),
+            ("quiet", [path], progress.NoProgress),
+            ("lines", ["/no/such/file"], progress.NoProgress),
+        ):
+            reporter = progress.Reporter(style, self.out)
+            with reporter.files(paths, "Reading") as show:
+                self.assertIs(shown, type(show))
+                show.at(3)
+
+
 class TrainingProgressTest(tf.test.TestCase):
     """Shows a first step of 80 s, four steps of 2 s, and a validation."""
 
@@ -70,7 +107,9 @@ class TrainingProgressTest(tf.test.TestCase):
                 self.now += 80 if step == 1 else 2
                 show.step(first + step, 10.0 / step)
                 if step == 3:
-                    self.now += 100
+                    for _ in range(4):
+                        self.now += 25
+                        show.validating()
                     show.validated("Validation at step 3: f1 0.5")
         # Only the graph is mentioned before the first step.
         self.assertIn("Building the graph", before)
@@ -88,6 +127,8 @@ class TrainingProgressTest(tf.test.TestCase):
                     "Building the graph; the first step takes a while.",
                     "Step 1 of 5: loss 10",
                     "Step 2 of 5: loss 5, 2 s/step, 00:06 left",
+                    "Validation: batch 2",
+                    "Validation: batch 4",
                     "Validation at step 3: f1 0.5",
                     "Step 4 of 5: loss 2.5, 2 s/step, 00:02 left",
                     "Step 5 of 5: loss 2, 2 s/step, 00:00 left",
@@ -115,6 +156,7 @@ class TrainingProgressTest(tf.test.TestCase):
         self.assertIn("1/5 [00:00<?", screen.getvalue())
         self.assertNotIn("0/5", screen.getvalue())
         self.assertIn("loss 3.333", screen.getvalue())
+        self.assertIn("validation: batch 4", screen.getvalue())
         self.assertEqual(
             [
                 "Building the graph; the first step takes a while.",
@@ -140,7 +182,7 @@ class TrainingProgressTest(tf.test.TestCase):
         """The terminal gets a bar and the file gets lines."""
         out, screen = io.StringIO(), _Terminal()
         self._train(out, screen)
-        self.assertLen(out.getvalue().splitlines(), 6)
+        self.assertLen(out.getvalue().splitlines(), 8)
         self.assertIn("Training", screen.getvalue())
 
 

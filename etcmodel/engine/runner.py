@@ -81,6 +81,10 @@ class _Actions:
             self._watch.losses[self.step] = loss
         self._watch.progress.step(self.step, loss)
 
+    def after_batch(self) -> None:
+        """Shows that a batch was validated."""
+        self._watch.progress.validating()
+
     def after_validation(self, logs) -> None:
         """Saves and shows the metrics of a validation.
 
@@ -176,6 +180,7 @@ def make_runner(
         strategy = strategy or tf.distribute.get_strategy()
         with strategy.scope():
             task = task_factory.get_task(params.task, logging_dir=model_dir)
+        task.on_validated_batch = actions.after_batch
         latest = checkpoint_files.latest_checkpoint(model_dir)
         if latest is not None and "train" in mode:
             task.first_step = actions.step = runs.step_of(latest)

@@ -86,7 +86,7 @@ def small_values(train_data: str | None = None) -> dict:
     examples of the records `train_data`.
     """
     values = dict(_SMALL)
-    blocks = _num_blocks(_metadata(train_data) if train_data else None)
+    blocks = num_blocks(_metadata(train_data) if train_data else None)
     for name in _BATCH_SIZES:
         values[name] = -(-values[name] // blocks) * blocks
     return nested(values)
@@ -99,7 +99,7 @@ def _metadata(train_data: str) -> dict | None:
     return tfrecords.read_metadata(tfrecords.find_files(train_data))
 
 
-def _num_blocks(metadata: dict | None) -> int:
+def num_blocks(metadata: dict | None) -> int:
     """Returns the number of rows of a batch that an example takes.
 
     Rows are segments in ReadTwice. In ETC, an example is one row.
@@ -299,7 +299,7 @@ def follow_records(
     if metadata is None:
         return
     recipe = {**spec.recipe, **spec.experiments[experiment].options}
-    number, blocks = metadata["num_examples"], _num_blocks(metadata)
+    number, blocks = metadata["num_examples"], num_blocks(metadata)
     usual = recipe.get("epochs")
     if spec.follows_size:
         usual = _follow_size(params, metadata, usual, options, named, reporter)

@@ -4,6 +4,7 @@ By default, TensorFlow inlines each function that a graph calls, and optimizes
 every copy. The functions made here are traced once and optimized once.
 """
 
+import functools
 import weakref
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ _methods = weakref.WeakKeyDictionary()
 
 
 def once(function: Callable, is_inlined: bool = False) -> Callable:
-    """Makes graphs call a trace of a function.
+    """Makes graphs call a trace of a function; eager calls run the function.
 
     The function takes tensors and hashable Python values, and must not keep
     anything of the calling graph. With `is_inlined`, TensorFlow copies the
@@ -22,7 +23,7 @@ def once(function: Callable, is_inlined: bool = False) -> Callable:
     tensors that a copy keeps for its gradient are freed one by one; tensors
     that a call keeps are freed only after its whole gradient is computed.
     """
-    return tf.function(
+    traced = tf.function(
         function,
         autograph=False,
         # All sizes share a trace; a trace for each size would defeat the
@@ -30,6 +31,13 @@ def once(function: Callable, is_inlined: bool = False) -> Callable:
         reduce_retracing=True,
         experimental_attributes=None if is_inlined else {"_noinline": True},
     )
+
+    @functools.wraps(function)
+    def call(*args):
+        # TensorFlow would warn about traces for tensors of different types.
+        return (function if tf.executing_eagerly() else traced)(*args)
+
+    return call
 
 
 def once_method(method: Callable) -> Callable:

@@ -118,6 +118,7 @@ class RecordsTask(base_task.Task):
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: name -> value of the records' preprocessing configuration, with
             the lengths of the model.
+        on_validated_batch: called after each batch of a validation.
         first_step: number of steps that a resumed run has already made. With a
             seed, the run continues with the records that follow.
 
@@ -158,6 +159,7 @@ class RecordsTask(base_task.Task):
         # Thread-local, because each replica is traced in its own thread.
         self._last = threading.local()
         self.first_step = 0
+        self.on_validated_batch = lambda: None
 
     def encoder_config(self) -> json_config.JsonConfig:
         """Returns the encoder's configuration, checked against the records."""
@@ -443,6 +445,7 @@ class RecordsTask(base_task.Task):
 
     def aggregate_logs(self, state=None, step_outputs=None):
         """Collects the candidates of all batches."""
+        self.on_validated_batch()
         if not self.SPEC.has_answers:
             return super().aggregate_logs(state, step_outputs)
         # After gathering, every replica has the same values.
