@@ -159,7 +159,7 @@ class Estimator(predictors.RowPredictor[Result]):
 
         Args:
             records: training records, as for `predict` but with labels; or the
-                path of a file. See docs/own_documents.md.
+                path of a file. See docs/own_documents_reference.md.
             validation: validation records, in any form that `records` may have.
             validation_fraction: share of `records` to hold out for validation,
                 instead of `validation`.

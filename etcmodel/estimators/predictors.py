@@ -312,9 +312,9 @@ class RowPredictor(Predictor, Generic[Result]):
         The docstring of the class describes the type of the results.
 
         Args:
-            records: strings, dicts with the fields of docs/own_documents.md, a
-                pandas data frame, a `tf.data.Dataset`, or any other collection
-                of rows.
+            records: strings, dicts with the fields of
+                docs/own_documents_reference.md, a pandas data frame, a
+                `tf.data.Dataset`, or any other collection of rows.
             batch_size: number of documents per batch.
             progress: whether to show a progress bar.
             on_error: how to handle a record that cannot be used, such as an
