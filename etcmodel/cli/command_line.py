@@ -28,13 +28,13 @@ from etcmodel.tasks import registry
 # `ARGUMENT`: the flag that a positional argument sets.
 # `COMMON_FLAGS`: the flags that `--help` describes; by default all.
 COMMANDS = {
-    "preprocess": ("cli.preprocess", "official data file -> TFRecords"),
+    "preprocess": ("cli.preprocess", "data files -> TFRecords"),
     "lift": ("cli.lift", "BERT or RoBERTa -> weights that `train` starts from"),
     "experiments": ("cli.experiments", "the experiments to train, by task"),
     "train": ("cli.train", "train a model on TFRecords"),
     "evaluate": ("cli.evaluate", "evaluate a trained model on TFRecords"),
     "export": ("cli.export", "trained model -> SavedModel that takes raw text"),
-    "predict": ("cli.predict", "official data file -> answers of a SavedModel"),
+    "predict": ("cli.predict", "data files -> answers of a SavedModel"),
     "serve": ("cli.serve", "answer requests over HTTP"),
     # A module called `inspect` would shadow Python's for scripts in its folder.
     "inspect": (

@@ -1,11 +1,11 @@
-"""`preprocess`: converts an official data file to TFRecords of features."""
+"""`preprocess`: converts data files to TFRecords of features."""
 
 from etcmodel.engine import preprocess
 from etcmodel.engine.progress import Reporter
 
 DESCRIPTION = """
-Reads a data file in the official format of the task, converts every record to
-the integers that the model reads (long tokens, global tokens, and which belong
+Reads data files in the format of the task, converts every record to the
+integers that the model reads (long tokens, global tokens, and which belong
 together), and writes them as gzipped TFRecord files. Also writes
 
   stats.json      numbers of records read, written, left out and dropped, and of
@@ -23,14 +23,14 @@ Each task adds flags, such as the sizes of its features.
 """
 
 EXAMPLE = """
-python -m etcmodel preprocess --task=wikihop --input=train.json \\
-    --vocab_file=vocab.txt --output_dir=data/train
+python -m etcmodel preprocess --task=classify --input=tickets.csv \\
+    --text_field=body --vocab_file=vocab.txt --output_dir=data/train
 """
 
 COMMON_FLAGS = (
+    "vocab_file",
     "split",
     "validation_fraction",
-    "like",
     "long_length",
     "global_length",
 )

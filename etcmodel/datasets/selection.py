@@ -68,7 +68,9 @@ def _make(units: str, row: Row) -> SelectionRecord:
 
 def _check(field: str, record: SelectionRecord, split: str) -> None:
     if split != "predict" and record.selected is None:
-        raise record.missing_answer("selected texts", field, None, split)
+        raise record.missing_answer(
+            *("selected texts", field, None, split), sectioned.NO_LABEL
+        )
 
 
 def make_format(

@@ -23,6 +23,7 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
+from etcmodel.pipeline import sizes as sizes_lib
 from etcmodel.pipeline.atomic import output_directory
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
@@ -417,8 +418,19 @@ def _write_notes(
         totals,
         summary,
         bad_records.summary() if bad_records.total else "",
-        preprocess_notes.make_notes(totals, had_queries),
+        preprocess_notes.make_notes(
+            totals,
+            had_queries,
+            count if split == "train" else 0,
+            _num_tokens(metadata["preprocessing_config"]),
+        ),
     )
+
+
+def _num_tokens(sizes: Mapping[str, Any]) -> int | None:
+    """Returns the number of tokens of a padded example; None if unknown."""
+    values = [sizes.get(name) for name in sizes_lib.LENGTHS]
+    return sum(values) if all(values) else None
 
 
 def _write_examples(

@@ -4,14 +4,24 @@ from collections.abc import Mapping
 
 # Share of unknown tokens that suggests a vocabulary of another language.
 _MAX_UNKNOWN = 0.05
+# Share of padding that makes training several times slower than it must be.
+_MAX_PADDING = 0.8
 
 
-def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
+def make_notes(
+    counts: Mapping[str, int],
+    had_queries: bool,
+    num_examples: int = 0,
+    num_tokens: int | None = None,
+) -> list[str]:
     """Returns notes about likely mistakes of the user.
 
     Args:
         counts: name of a statistic -> sum over all records, as in `stats.json`.
         had_queries: whether all training records are known to have queries.
+        num_examples: number of training examples; 0 for other splits.
+        num_tokens: number of tokens to which training pads an example, long and
+            global ones together; None if unknown.
     """
     notes = []
     without = counts.get("records_without_query", 0)
@@ -27,5 +37,12 @@ def make_notes(counts: Mapping[str, int], had_queries: bool) -> list[str]:
             f"Note: {100 * unknown / stored:.0f} % of the tokens are unknown. "
             "The vocabulary may be of another language or case: see "
             "`vocab_file` and `lower_case`."
+        )
+    if num_tokens and stored < (1 - _MAX_PADDING) * num_examples * num_tokens:
+        notes.append(
+            f"Note: records have {stored / num_examples:.0f} tokens on "
+            f"average, but training pads each to {num_tokens:,}, which takes "
+            "longer. If all your texts are short, set smaller values for "
+            "`long_length` and `global_length`."
         )
     return notes

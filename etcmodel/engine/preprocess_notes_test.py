@@ -19,6 +19,21 @@ class NotesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn(text, note)
             self.assertIn("another language or case", note)
 
+    @parameterized.parameters(
+        (4, 50, "Note: records have 9 tokens on average, but .* to 50,"),
+        (4, 45, None),
+        (0, 50, None),
+        (4, None, None),
+    )
+    def test_padding(self, number, room, expected):
+        """36 of 4 * 45 tokens are a fifth."""
+        notes = preprocess_notes.make_notes(
+            {"tokens_stored": 36}, False, number, room
+        )
+        self.assertLen(notes, int(bool(expected)))
+        for note in notes:
+            self.assertRegex(note, expected)
+
     @parameterized.parameters((2, True, 1), (2, False, 0), (0, True, 0))
     def test_records_without_query(self, without, had_queries, number):
         counts = {"records_without_query": without, "tokens": 9}

@@ -33,6 +33,11 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0{1,18})?")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _LINE_ENDS = re.compile(r"\r\n?")
 _HEADING = re.compile(r"#{1,6}[ \t]\s*\S")
+# What to do about a record without a label.
+NO_LABEL = (
+    "If another field has it, set `label_field`; if no record has one, "
+    "`split=predict`"
+)
 _EXPECTED = (
     "a string, a list of paragraphs (each a string or a list of strings) or a "
     'list of sections {"title": "...", "paragraphs": [...]}'
@@ -201,8 +206,13 @@ class Row:
             )
         return found[0] if found else None
 
-    def missing(self, names: Sequence[str], expected: str) -> RecordError:
-        """Returns the error of a missing field that may have one of `names`."""
+    def missing(
+        self, names: Sequence[str], expected: str, option: str
+    ) -> RecordError:
+        """Returns the error of a missing field that may have one of `names`.
+
+        `option` is the option that sets another name.
+        """
         present = [str(x) for x in self.values if x != self.fields.id_field]
         present = ", ".join(present[:8]) or "nothing"
         others = ", ".join(map(repr, names[1:]))
@@ -214,6 +224,8 @@ class Row:
                 f"it is missing{others}; the record has {present}, expected "
                 f"{expected}"
             ),
+            advice=f"If another field has it, set `{option}`; or fix the "
+            "record, or leave it out",
         )
 
     def _read_id(self) -> str:
@@ -260,7 +272,7 @@ class Row:
         field = self.find(self.fields.text, TEXT_FIELDS)
         if field is None:
             names = (self.fields.text,) if self.fields.text else TEXT_FIELDS
-            raise self.missing(names, _EXPECTED)
+            raise self.missing(names, _EXPECTED, "text_field")
         value = self.values[field]
         reader = _DocumentReader(self, field)
         document = reader.read(value)

@@ -99,7 +99,10 @@ _LIST = f"{_TEXT}': got .*expected a string, a list of paragraphs"
 class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ({}, f"{_TEXT}': it is missing, .*'context'.* record has nothing"),
-        ({"body": "a"}, f"{_TEXT}': it is missing.* has body, expected a"),
+        (
+            {"body": "a"},
+            f"{_TEXT}': it is missing.* has body, expected a.*set `text_field`",
+        ),
         (
             {"text": "a", "sections": ["b"]},
             "'sections': the record also has 'text'",

@@ -244,7 +244,9 @@ def _make(kind: str, names: Names, row: Row) -> ClassificationRecord:
 
 def _check(field: str, record: ClassificationRecord, split: str) -> None:
     if split != "predict" and record.label is None:
-        raise record.missing_answer("label", field, None, split)
+        raise record.missing_answer(
+            *("label", field, None, split), sectioned.NO_LABEL
+        )
 
 
 def make_format(

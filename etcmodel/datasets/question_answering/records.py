@@ -39,8 +39,7 @@ _START = "answer_start"
 _IMPOSSIBLE = "is_impossible"
 _ADVICE_NO_ANSWER = (
     "If the document has no answer, write [] and leave out "
-    f"{_IMPOSSIBLE!r} or set it to true. If no row of the file has answers, "
-    "use `split=predict`"
+    f"{_IMPOSSIBLE!r} or set it to true. {sectioned.NO_LABEL}"
 )
 _EXPECTED = (
     'a string, a list of strings, or a list of {"text": "...", '
@@ -105,7 +104,7 @@ def _question(row: Row) -> tuple[str, ...]:
     field = row.find(name, _QUESTION_FIELDS)
     if field is None:
         names = (name,) if name else _QUESTION_FIELDS
-        raise row.missing(names, "a string with some text")
+        raise row.missing(names, "a string with some text", "query_field")
     value = sectioned.given_text(row.values[field])
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
