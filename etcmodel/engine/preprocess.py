@@ -23,7 +23,6 @@ from etcmodel.errors import RecordError
 from etcmodel.errors import UserError
 from etcmodel.pipeline import metadata_files
 from etcmodel.pipeline import options as options_lib
-from etcmodel.pipeline import sizes as sizes_lib
 from etcmodel.pipeline.atomic import output_directory
 from etcmodel.pipeline.options import option
 from etcmodel.pipeline.spec import load
@@ -429,7 +428,9 @@ def _write_notes(
 
 def _num_tokens(sizes: Mapping[str, Any]) -> int | None:
     """Returns the number of tokens of a padded example; None if unknown."""
-    values = [sizes.get(name) for name in sizes_lib.LENGTHS]
+    from etcmodel.pipeline.sizes import LENGTHS
+
+    values = [sizes.get(name) for name in LENGTHS]
     return sum(values) if all(values) else None
 
 
