@@ -28,6 +28,9 @@ same records:
         --train=train_200.json --train=train_200.json \
         --train=2wiki_train_500.json --dev=dev_95.json
 
+With `--paragraphs=2 --epochs=1`, `squad` trains `answer` on each question
+twice: with its own paragraph, and with another one beside it.
+
 Add `--seeds=1` for one seed, and `--dtype=float32` for a processor without
 bfloat16 instructions. `--lora_rank=8 --learning_rate=1e-3` trains with LoRA.
 `--init` starts from a run instead of the lifted weights, such as a run of
@@ -60,6 +63,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks import hotpotqa_small
 from benchmarks import plain_bert
 from benchmarks import program
 from benchmarks import training_runs
@@ -67,6 +71,8 @@ from etcmodel import checkpoints
 from etcmodel.datasets.hotpotqa.records import FORMAT
 from etcmodel.datasets.hotpotqa.records import HotpotQARecord
 from etcmodel.datasets.question_answering import metrics
+from etcmodel.datasets.question_answering import squad
+from etcmodel.readers.sectioned import Fields
 
 # Flags of `lift` for documents with questions.
 LIFT = ("--absolute_positions=paragraph", "--question_words_in_global=true")
@@ -215,11 +221,29 @@ class Measurement:
 
     def _answer(self, split, number, train, dev, seed) -> dict[str, str]:
         """Trains a model of `answer`; returns its answers for `dev` by id."""
-        self._preprocess("answer", [train], dev, _SQUAD_LENGTH, f" {split}")
+        name = f" {split}"
+        if self._values.paragraphs > 1:
+            train, number = self._add_paragraphs(split, train, seed)
+            name += f" {seed}"
+        self._preprocess("answer", [train], dev, _SQUAD_LENGTH, name)
         name = training_runs.run_name(f"answer {seed} {split}")
         self._learn(name, "answer", number, seed)
         with open(self._runs.predict(name, dev), "rb") as stream:
             return json.load(stream)
+
+    def _add_paragraphs(self, split, train, seed) -> tuple[str, int]:
+        """Writes all questions twice, the second time among `--paragraphs`.
+
+        Returns the path and the number of records.
+        """
+        rows = [row for _, row in squad.read_questions(train, None, Fields())]
+        rng = random.Random(seed)
+        number = self._values.paragraphs
+        rows += hotpotqa_small.add_paragraphs(rows, number, rng)
+        rows = [{**row, "id": f"{i}-{row['id']}"} for i, row in enumerate(rows)]
+        rng.shuffle(rows)
+        name = f"train {split} {seed}.jsonl".replace(" ", "_")
+        return self._runs.write(name, rows, lines=True), len(rows)
 
     def _write_split(self, split, train, dev) -> tuple[list[str], int]:
         """Writes training and validation files in SQuAD's format.

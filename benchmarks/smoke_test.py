@@ -61,7 +61,7 @@ CASES = {
         "--part=squad --lift={bert} --seeds=1 --folds=0 --train={squad}"
         " --batch_size=1 --dtype=float32",
         "--part=squad --lift={bert} --seeds=1 --train={squad} --dev={squad}"
-        " --batch_size=1 --dtype=float32",
+        " --batch_size=1 --dtype=float32 --paragraphs=2",
     ],
     "benchmarks.pretraining_small": [
         "--corpus={pretrain} --vocab_file={pretrain_vocab} --lift={bert}"
