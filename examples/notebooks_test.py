@@ -82,11 +82,11 @@ class NotebooksTest(tf.test.TestCase, parameterized.TestCase):
         notebook = _run(name, TF_USE_LEGACY_KERAS=legacy)
         self._check(notebook, name, r"Outputs: \(None, 4000, 32\)")
         text = str(notebook)
-        (accuracy,) = re.findall(r"sentences of 12 others: (\d+)%", text)
+        (accuracy,) = re.findall(r"sentences of 12 test texts: (\d+)%", text)
         self.assertGreater(int(accuracy), 90)
 
     @parameterized.parameters(
-        ("table_layout", "of 200 others: ", "^Cells that count: "),
+        ("table_layout", "of 200 new tables: ", "^Cells that count: "),
         ("read_twice_book", "right about ", "^Books of 100 pages"),
     )
     def test_structure_helps(self, name, what, last_output):
@@ -105,7 +105,7 @@ class NotebooksTest(tf.test.TestCase, parameterized.TestCase):
         name = "lift_and_fine_tune"
         notebook = _run(name, BERT=helpers.real_bert())
         self._check(notebook, name, r"^\w+ 0\.\d\d\n")
-        found = re.findall(r"Accuracy on 36 others: (\d+)%", str(notebook))
+        found = re.findall(r"Accuracy on 36 test texts: (\d+)%", str(notebook))
         lifted, from_random = map(int, found)
         self.assertGreater(lifted, from_random)
 

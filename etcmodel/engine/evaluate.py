@@ -142,14 +142,11 @@ def _evaluate(
     tuned = spec if options.tune else None
     save_summary, kinds = kinds is None, kinds or ["float32"]
     number = _num_batches(params, metadata) * len(kinds)
-    with (
-        runner_lib.quiet(options.verbose),
-        runner_lib.same_precision(),
-        reporter.work("Evaluating", number, "batch") as progress,
-    ):
+    watch = runner_lib.Watch()
+    with runner_lib.quiet(options.verbose), runner_lib.same_precision():
         _, runner = runner_lib.make_runner(
             *(params, "eval", model_dir, tuned),
-            watch=runner_lib.Watch(progress),
+            watch=watch,
             reporter=reporter,
             save_summary=save_summary,
         )
@@ -157,10 +154,11 @@ def _evaluate(
             runs.check_rank(checkpoint, params.task.lora_rank)
             runner.controller.restore_checkpoint(checkpoint)
         found, step = {}, int(runner.trainer.global_step.numpy())
-        for kind in kinds:
-            round_model(runner.trainer.model, kind)
-            found[kind] = runner_lib.run_mode(runner, params, "eval")
-            found[kind]["step"] = step
+        with reporter.work("Evaluating", number, "batch") as watch.progress:
+            for kind in kinds:
+                round_model(runner.trainer.model, kind)
+                found[kind] = runner_lib.run_mode(runner, params, "eval")
+                found[kind]["step"] = step
     runner_lib.report_notes(spec, [*found.values()][:1], reporter)
     trainer = params.trainer
     is_whole = trainer.validation_steps == -1

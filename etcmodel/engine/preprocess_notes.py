@@ -40,9 +40,9 @@ def make_notes(
         )
     if num_tokens and stored < (1 - _MAX_PADDING) * num_examples * num_tokens:
         notes.append(
-            f"Note: records have {stored / num_examples:.0f} tokens on "
-            f"average, but training pads each to {num_tokens:,}, which takes "
-            "longer. If all your texts are short, set smaller values for "
-            "`long_length` and `global_length`."
+            f"Note: examples have {stored / num_examples:.0f} tokens on "
+            f"average, but training pads each to {num_tokens:,}. If all your "
+            "texts are short, training is faster with smaller `long_length` "
+            "and `global_length`."
         )
     return notes

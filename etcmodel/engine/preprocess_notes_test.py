@@ -20,7 +20,7 @@ class NotesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn("another language or case", note)
 
     @parameterized.parameters(
-        (4, 50, "Note: records have 9 tokens on average, but .* to 50,"),
+        (4, 50, "Note: examples have 9 tokens on average, but .* to 50[.]"),
         (4, 45, None),
         (0, 50, None),
         (4, None, None),

@@ -25,7 +25,7 @@ from etcmodel.errors import UserError
 
 _LENGTH = struct.Struct("!Q")
 _MAX_SHOWN = 2000
-# Methods that show progress.
+# Methods of `NoProgress` that are forwarded to the other process.
 _PROGRESS = ("at", "done", "write", "step", "validating", "validated")
 
 
@@ -127,6 +127,9 @@ def _serve(process, channel, reporter, on_validation):
                 elif kind in ("training", "work"):
                     show = getattr(reporter, kind)(*values)
                     progress = stack.enter_context(show)
+                elif kind == "end":
+                    stack.close()
+                    progress = NoProgress()
                 elif kind in _PROGRESS:
                     getattr(progress, kind)(*values)
                 elif kind == "on_validation":
@@ -200,6 +203,10 @@ class _RemoteProgress(NoProgress):
             return lambda *values: channel.send((kind, *values))
 
         vars(self).update({kind: sender(kind) for kind in _PROGRESS})
+        self._end = sender("end")
+
+    def __exit__(self, *error):
+        self._end()
 
 
 class _RemoteReporter(Reporter):

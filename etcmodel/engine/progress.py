@@ -14,6 +14,8 @@ from etcmodel.readers import files
 
 # Number of seconds before the first line about work other than training.
 _FIRST_LINE = 5
+# Minimum number of seconds between two drawings of a bar.
+_MIN_REDRAW = 0.1
 # Maximum number of seconds between two lines.
 _MAX_SILENCE = 30
 STYLES = ("auto", "bar", "lines", "quiet")
@@ -91,8 +93,8 @@ class WorkProgress(NoProgress):
         self._position = self._records = 0
 
     def __enter__(self):
-        self._start = self._clock()
-        self._next_line = self._start + _FIRST_LINE
+        self._next_line = self._clock() + _FIRST_LINE
+        self._first = None
         self._bar = tqdm.tqdm(
             desc=self._description,
             total=self._total,
@@ -108,6 +110,8 @@ class WorkProgress(NoProgress):
 
     def at(self, position: int) -> None:
         """Moves to a position, in units."""
+        if self._first is None:
+            self._first = position, self._clock()
         self._bar.update(position - self._position)
         self._position = position
         self._write_line()
@@ -119,7 +123,7 @@ class WorkProgress(NoProgress):
         self._write_line()
 
     def validating(self) -> None:
-        """Counts a batch as one unit."""
+        """Called after each validated batch: advances by one."""
         self.at(self._position + 1)
 
     def _write_line(self) -> None:
@@ -134,9 +138,13 @@ class WorkProgress(NoProgress):
         if self._records:
             parts += [f"{self._records} records"]
         if 0 < self._position <= self._total:
-            rest = self._total / self._position - 1
-            left = tqdm.tqdm.format_interval(round(rest * (now - self._start)))
-            parts += [f"{self._position / self._total:.0%}, {left} left"]
+            parts += [f"{self._position / self._total:.0%}"]
+            # The first unit can take longer: it builds the graph.
+            position, start = self._first
+            if self._position > position:
+                rest = (self._total - self._position) * (now - start)
+                seconds = round(rest / (self._position - position))
+                parts += [f"{tqdm.tqdm.format_interval(seconds)} left"]
         text = ", ".join(parts) or "reading"
         print(f"{self._description}: {text}", file=self._out, flush=True)
 
@@ -171,10 +179,11 @@ class TrainingProgress:
         self._has_lines = not (
             self._has_bar and (out.isatty() or in_notebook())
         )
-        self._bar, self._line_time, self._batches = None, 0.0, 0
+        self._bar, self._drawn, self._batches = None, 0.0, 0
 
     def __enter__(self):
         self.write("Building the graph; the first step takes a while.")
+        self._line_time = self._clock()
         return self
 
     def __exit__(self, *error):
@@ -235,7 +244,8 @@ class TrainingProgress:
         """Shows that a batch was validated."""
         self._batches += 1
         text, now = f"validation: batch {self._batches}", self._clock()
-        if self._bar is not None:
+        if self._bar is not None and now - self._drawn >= _MIN_REDRAW:
+            self._drawn = now
             self._bar.set_postfix_str(f"{self._shown}, {text}")
         if self._has_lines and now - self._line_time >= _MAX_SILENCE:
             self._line_time = now

@@ -60,8 +60,8 @@ class WorkProgressTest(tf.test.TestCase):
                 show.validating()
         self.assertEqual(
             [
-                "Evaluating: batch 2 of 8, 25%, 00:18 left",
-                "Evaluating: batch 4 of 8, 50%, 00:48 left",
+                "Evaluating: batch 2 of 8, 25%, 00:30 left",
+                "Evaluating: batch 4 of 8, 50%, 01:03 left",
             ],
             self.out.getvalue().splitlines(),
         )

@@ -149,9 +149,9 @@ class _Drawing:
         self._write(
             _MARGIN,
             y,
-            f"Whom \u201c{self._map.label(self._node)}\u201d (white on blue) "
-            f"attends to ({layer[0].lower()}{layer[1:]}, average of the "
-            f"heads); the darkest shade: {100 * self._most:.1f} %",
+            f"Attention of \u201c{self._map.label(self._node)}\u201d (white on "
+            f"blue), {layer[0].lower()}{layer[1:]}, average of the heads; the "
+            f"darkest shade: {100 * self._most:.1f} %",
             _FONT,
             _QUIET,
         )

@@ -35,8 +35,8 @@ _LINE_ENDS = re.compile(r"\r\n?")
 _HEADING = re.compile(r"#{1,6}[ \t]\s*\S")
 # What to do about a record without a label.
 NO_LABEL = (
-    "If another field has it, set `label_field`; if no record has one, "
-    "`split=predict`"
+    "If the label is in another field, set `label_field`. If no record has a "
+    "label, use `split=predict`"
 )
 _EXPECTED = (
     "a string, a list of paragraphs (each a string or a list of strings) or a "
@@ -224,7 +224,7 @@ class Row:
                 f"it is missing{others}; the record has {present}, expected "
                 f"{expected}"
             ),
-            advice=f"If another field has it, set `{option}`; or fix the "
+            advice=f"If it has another name, set `{option}`. Otherwise fix the "
             "record, or leave it out",
         )
 

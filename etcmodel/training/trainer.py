@@ -118,7 +118,8 @@ class RecordsTask(base_task.Task):
         SPEC: the task; set by subclasses, see `task_classes`.
         sizes: name -> value of the records' preprocessing configuration, with
             the lengths of the model.
-        on_validated_batch: called after each batch of a validation.
+        on_validated_batch: called after each batch of a validation; the
+            runner sets it.
         first_step: number of steps that a resumed run has already made. With a
             seed, the run continues with the records that follow.
 
