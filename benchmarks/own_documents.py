@@ -221,11 +221,11 @@ class Measurement:
 
     def _answer(self, split, number, train, dev, seed) -> dict[str, str]:
         """Trains a model of `answer`; returns its answers for `dev` by id."""
-        name = f" {split}"
+        records = f" {split}"
         if self._values.paragraphs > 1:
             train, number = self._add_paragraphs(split, train, seed)
-            name += f" {seed}"
-        self._preprocess("answer", [train], dev, _SQUAD_LENGTH, name)
+            records += f" {seed}"
+        self._preprocess("answer", [train], dev, _SQUAD_LENGTH, records)
         name = training_runs.run_name(f"answer {seed} {split}")
         self._learn(name, "answer", number, seed)
         with open(self._runs.predict(name, dev), "rb") as stream:

@@ -64,7 +64,15 @@ class NoProgress:
         """See `TrainingProgress`."""
 
 
-class WorkProgress(NoProgress):
+class _Progress(NoProgress):
+    """Base class: where lines go, and whether there is a bar."""
+
+    def __init__(self, out, clock, has_bar):
+        self._out, self._clock = out, clock
+        self._has_bar = _has_bars(sys.stderr) if has_bar is None else has_bar
+
+
+class WorkProgress(_Progress):
     """Shows how much of a task is done: a bar in a terminal, lines in a file.
 
     The first line comes after 5 s, the others every 30 s.
@@ -87,9 +95,8 @@ class WorkProgress(NoProgress):
         clock: Callable[[], float] = time.monotonic,
         has_bar: bool | None = None,
     ):
+        super().__init__(out, clock, has_bar)
         self._description, self._total, self._unit = description, total, unit
-        self._out, self._clock = out, clock
-        self._has_bar = _has_bars(sys.stderr) if has_bar is None else has_bar
         self._position = self._records = 0
 
     def __enter__(self):
@@ -149,7 +156,7 @@ class WorkProgress(NoProgress):
         print(f"{self._description}: {text}", file=self._out, flush=True)
 
 
-class TrainingProgress:
+class TrainingProgress(_Progress):
     """Shows training progress: a bar in a terminal, lines in a file.
 
     The speed and the time left ignore validations, and the first step, which
@@ -172,9 +179,8 @@ class TrainingProgress:
         clock: Callable[[], float] = time.monotonic,
         has_bar: bool | None = None,
     ):
+        super().__init__(out, clock, has_bar)
         self._total, self._interval = total, interval
-        self._out, self._clock = out, clock
-        self._has_bar = _has_bars(sys.stderr) if has_bar is None else has_bar
         # A bar replaces lines, unless the lines go to a file.
         self._has_lines = not (
             self._has_bar and (out.isatty() or in_notebook())
