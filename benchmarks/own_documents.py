@@ -190,7 +190,7 @@ class Measurement:
     def read_squad(
         self, name: str, train: Sequence[dict], dev: Sequence[dict], seed: int
     ) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Trains `answer` and a plain reader of windows on the same questions.
+        """Trains the chosen readers of `--readers` on the same questions.
 
         Args:
             name: name of the split.
@@ -214,9 +214,9 @@ class Measurement:
                 batch_size=values.batch_size,
             ),
         }
-        for reader, read in readers.items():
+        for reader in values.readers:
             start = time.perf_counter()
-            answers = read(*files, seed=seed)
+            answers = readers[reader](*files, seed=seed)
             yield reader, answers, time.perf_counter() - start
 
     def _answer(self, split, number, train, dev, seed) -> dict[str, str]:

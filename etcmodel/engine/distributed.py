@@ -124,7 +124,7 @@ class Note(NamedTuple):
             records.
         bad: reason -> number of records skipped for it.
         examples: sort key and message of the first skipped records.
-        shards: name of a TFRecord file -> its "examples" and "bytes".
+        shards: name of a TFRecord file -> its `tfrecords.describe_shard`.
     """
 
     records: Mapping[str, int] = {}  # noqa: RUF012
@@ -263,13 +263,8 @@ def _pack(group, job: Job) -> Iterator[bytes]:
 
 
 def _describe_shard(path: str) -> Note:
-    """Returns a note with a TFRecord file's number of examples and size."""
-    import tensorflow as tf
-
-    kind = tfrecords.compression_type([path])
-    count = sum(1 for _ in tf.data.TFRecordDataset(path, kind))
-    size = tf.io.gfile.stat(path).length
-    shard = {"examples": count, "bytes": size}
+    """Returns a note with the description of a TFRecord file."""
+    shard = tfrecords.describe_shard(path)
     return Note(shards={os.path.basename(path): shard})
 
 

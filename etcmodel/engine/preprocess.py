@@ -280,7 +280,7 @@ class _Written(NamedTuple):
         records: "written" or "left out" -> number of records.
         totals: name of a statistic -> its sum over the records.
         bad_records: counts of skipped records.
-        shards: name of a TFRecord file -> its "examples" and "bytes".
+        shards: name of a TFRecord file -> its `tfrecords.describe_shard`.
     """
 
     records: collections.Counter[str]
@@ -421,17 +421,9 @@ def _write_notes(
             totals,
             had_queries,
             count if split == "train" else 0,
-            _num_tokens(metadata["preprocessing_config"]),
+            sum(tfrecords.longest(list(shards.values())).values()),
         ),
     )
-
-
-def _num_tokens(sizes: Mapping[str, Any]) -> int | None:
-    """Returns the number of tokens of a padded example; None if unknown."""
-    from etcmodel.pipeline.sizes import LENGTHS
-
-    values = [sizes.get(name) for name in LENGTHS]
-    return sum(values) if all(values) else None
 
 
 def _write_examples(

@@ -20,10 +20,10 @@ class NotesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn("another language or case", note)
 
     @parameterized.parameters(
-        (4, 50, "Note: examples have 9 tokens on average, but .* to 50[.]"),
+        (4, 50, "Note: examples have 9 tokens on average, but .* to 50, the"),
         (4, 45, None),
         (0, 50, None),
-        (4, None, None),
+        (4, 0, None),
     )
     def test_padding(self, number, room, expected):
         """36 of 4 * 45 tokens are a fifth."""

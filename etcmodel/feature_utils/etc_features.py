@@ -46,6 +46,13 @@ GLOBAL_FEATURES: dict[str, int] = {
     "global_paragraph_breakpoints": 0,
 }
 
+# Name of a length -> the features that have it. A model's lengths may exceed
+# those of its records.
+LENGTHS: dict[str, dict[str, int]] = {
+    "long_length": LONG_FEATURES,
+    "global_length": GLOBAL_FEATURES,
+}
+
 # The features of both inputs, with their padding values.
 FEATURES: dict[str, int] = {**LONG_FEATURES, **GLOBAL_FEATURES}
 
@@ -127,6 +134,23 @@ def serialize(
             )
         _fill(stored[name], name, value)
     return example.SerializeToString(deterministic=True)
+
+
+def measure(serialized: bytes) -> dict[str, int]:
+    """Returns the lengths that a serialized example needs in `parse`.
+
+    A length of 0 means that the example has no such features. Example: an
+    example with the `long_token_ids` `[101, 7592]` gives `{"long_length": 2,
+    "global_length": 0}`.
+    """
+    stored = tf.train.Example.FromString(serialized).features.feature
+    return {
+        length: max(
+            len(stored[name].int64_list.value) if name in stored else 0
+            for name in names
+        )
+        for length, names in LENGTHS.items()
+    }
 
 
 def _pad(

@@ -141,6 +141,24 @@ class EtcFeaturesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([2, 4], sentences.shape)
         self.assertEqual([2, 0], parsed["global_token_ids"].shape)
 
+    def test_measure(self):
+        """Trailing padding does not count."""
+        serialized = etc_features.serialize(
+            {
+                "long_token_ids": [8, 0],
+                "long_sentence_ids": [1, 0, 0, -1],
+                "global_token_ids": [0, 5],
+            },
+            {"example_id": "a", "more": [1, 2, 3, 4, 5]},
+        )
+        self.assertEqual(
+            {"long_length": 3, "global_length": 2},
+            etc_features.measure(serialized),
+        )
+        self.assertEqual(
+            {"long_length": 0, "global_length": 0}, etc_features.measure(b"")
+        )
+
     def test_bytes_do_not_depend_on_the_process(self):
         """Features are sorted, since protobuf's order varies by process."""
         names = [f"value_{i}" for i in range(10)]

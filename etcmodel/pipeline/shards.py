@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from etcmodel import json_objects
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import metadata_files
 
 METADATA_FILE = "preprocessing_config.json"
@@ -39,8 +40,8 @@ _MAX_NAMED = 3
 def read_note(directory: str) -> dict | None:
     """Reads `preprocessing_config.json`; returns None if it does not exist.
 
-    The key `shards` (name -> `examples` and `bytes`) may be missing if another
-    program wrote the file.
+    The key `shards` (name -> `tfrecords.describe_shard`) may be missing if
+    another program wrote the file.
 
     Raises:
         UserError: the file is damaged, or has another format version.
@@ -61,6 +62,7 @@ def read_note(directory: str) -> dict | None:
     if "shards" in note:
         metadata_files.check(path, note, {"shards": dict}, ADVICE)
         keys = {"examples": int, "bytes": int}
+        optional = dict.fromkeys(etc_features.LENGTHS, int)
         for name, shard in note["shards"].items():
             place = f"{path}, shards, {name!r}"
             if not isinstance(shard, dict):
@@ -70,7 +72,8 @@ def read_note(directory: str) -> dict | None:
                     f"{place}: expected a file name without a directory. "
                     f"{ADVICE}"
                 )
-            metadata_files.check(place, shard, keys, ADVICE)
+            stored = {x: y for x, y in optional.items() if x in shard}
+            metadata_files.check(place, shard, keys | stored, ADVICE)
         total = sum(x["examples"] for x in note["shards"].values())
         if total != note["num_examples"]:
             raise UserError(

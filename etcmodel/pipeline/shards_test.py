@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import shards
 from etcmodel.pipeline import tfrecords
 
@@ -28,7 +29,7 @@ def write_shards(directory, num_records=7, num_shards=4, stem="train", **note):
     os.makedirs(directory, exist_ok=True)
     with tfrecords.ShardedWriter(directory, stem, num_shards) as writer:
         for i in range(num_records):
-            writer.write(b"%d" % i * 50)
+            writer.write(etc_features.serialize({}, {"x": f"{i}" * 50}))
     note = {
         **_NOTE,
         "num_examples": writer.count,

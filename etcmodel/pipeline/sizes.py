@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils.etc_features import LENGTHS
 from etcmodel.pipeline import shards
 from etcmodel.pipeline.spec import TaskSpec
-
-# Lengths of ETC's inputs. A model's lengths may exceed those of its records.
-LENGTHS = ("long_length", "global_length")
 
 
 def find_sizes(

@@ -15,6 +15,7 @@ from google.protobuf import message
 
 from etcmodel.errors import UserError
 from etcmodel.errors import without_stack
+from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import shards
 from etcmodel.readers import files as data_files
 
@@ -51,27 +52,59 @@ class ShardedWriter(contextlib.ExitStack):
             self.enter_context(tf.io.TFRecordWriter(path, options))
             for path in self.paths
         ]
-        self._counts = [0] * num_shards
+        self._counts = [_Counts() for _ in self.paths]
 
     def write(self, serialized: bytes) -> None:
         """Appends a serialized `tf.train.Example`."""
         shard = self.count % len(self._writers)
         self._writers[shard].write(serialized)
-        self._counts[shard] += 1
+        self._counts[shard].add(serialized)
         self.count += 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Returns file name -> number of `examples` and number of `bytes`.
+        """Returns file name -> its entry of `shards` in the metadata.
 
         Call this method after the files are closed.
         """
         return {
-            os.path.basename(path): {
-                "examples": count,
-                "bytes": tf.io.gfile.stat(path).length,
-            }
-            for path, count in zip(self.paths, self._counts, strict=True)
+            os.path.basename(path): counts.describe(path)
+            for path, counts in zip(self.paths, self._counts, strict=True)
         }
+
+
+class _Counts:
+    """Counts the examples of a shard, and finds the longest inputs."""
+
+    def __init__(self):
+        self._number = 0
+        self._longest = {}
+
+    def add(self, serialized: bytes) -> None:
+        """Counts a serialized example."""
+        self._number += 1
+        for name, length in etc_features.measure(serialized).items():
+            if length > self._longest.get(name, 0):
+                self._longest[name] = length
+
+    def describe(self, path: str) -> dict[str, int]:
+        """Returns the entry of `shards` in the metadata, for a closed file."""
+        size = tf.io.gfile.stat(path).length
+        return {"examples": self._number, "bytes": size, **self._longest}
+
+
+def describe_shard(path: str) -> dict[str, int]:
+    """Reads a TFRecord file; returns its entry of `shards` in the metadata.
+
+    Returns:
+        The number of `examples` and of `bytes`, and the `long_length` and
+        `global_length` of the longest inputs; records of other tasks than ETC's
+        lack these lengths.
+    """
+    counts = _Counts()
+    dataset = tf.data.TFRecordDataset(path, compression_type([path]))
+    for serialized in dataset.as_numpy_iterator():
+        counts.add(serialized)
+    return counts.describe(path)
 
 
 def find_files(input_path: str | Sequence[str]) -> list[str]:
@@ -195,8 +228,10 @@ def read_metadata(files: Iterable[str]) -> dict | None:
     """Reads the `preprocessing_config.json` beside files from `find_files`.
 
     Returns:
-        Its content, with the key `directory` added; `num_examples` counts only
-        the given files. None if some file has no `preprocessing_config.json`.
+        Its content, with the keys `directory` and `longest` added; `longest`
+        has the `long_length` and `global_length` of the longest inputs, unless
+        unknown. Both `longest` and `num_examples` count only the given files.
+        None if some file has no `preprocessing_config.json`.
 
     Raises:
         UserError: a `preprocessing_config.json` is damaged or has another
@@ -217,16 +252,18 @@ def read_metadata(files: Iterable[str]) -> dict | None:
                 "`split=predict`. Preprocess it with `split=train` for "
                 "training, `split=dev` for validation."
             )
-        if "shards" in found:
-            # A pattern may select only some of the files.
-            counts = [
-                found["shards"][name]["examples"] for name in in_directory
-            ]
-            found["num_examples"] = sum(counts)
+        # A pattern may select only some of the files.
+        selected = [
+            found["shards"][name] for name in in_directory if "shards" in found
+        ]
+        if selected:
+            found["num_examples"] = sum(x["examples"] for x in selected)
+        found["longest"] = longest(selected)
         if metadata is None:
             metadata = dict(found, directory=directory)
             continue
         metadata["num_examples"] += found["num_examples"]
+        metadata["longest"] = longest([metadata["longest"], found["longest"]])
         for key in (
             "task",
             "preprocessing_config",
@@ -241,3 +278,17 @@ def read_metadata(files: Iterable[str]) -> dict | None:
                     "and vocabulary."
                 )
     return metadata
+
+
+def longest(lengths: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Returns the maximum of each length that all items with examples have.
+
+    Example: `[{"long_length": 3}, {"long_length": 5, "examples": 1}]` gives
+    `{"long_length": 5}`.
+    """
+    lengths = [x for x in lengths if x.get("examples", 1)]
+    return {
+        name: max(x[name] for x in lengths)
+        for name in etc_features.LENGTHS
+        if lengths and all(name in x for x in lengths)
+    }

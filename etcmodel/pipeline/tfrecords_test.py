@@ -4,7 +4,15 @@ import tempfile
 import tensorflow as tf
 
 from etcmodel.errors import UserError
+from etcmodel.feature_utils import etc_features
 from etcmodel.pipeline import tfrecords
+
+
+def _example(number):
+    """Returns an example of `number + 1` tokens."""
+    return etc_features.serialize(
+        {"long_token_ids": [7] * (number + 1), "global_token_ids": [8]}
+    )
 
 
 class TfrecordsTest(tf.test.TestCase):
@@ -16,7 +24,7 @@ class TfrecordsTest(tf.test.TestCase):
         os.makedirs(directory, exist_ok=True)
         with tfrecords.ShardedWriter(directory, "train", num_shards) as writer:
             for i in range(num_records):
-                writer.write(b"%d" % i)
+                writer.write(_example(i))
         self.assertEqual(num_records, writer.count)
         if metadata:
             tfrecords.write_json(
@@ -34,7 +42,8 @@ class TfrecordsTest(tf.test.TestCase):
             list(tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator())
             for path in paths
         ]
-        self.assertEqual([[b"0", b"3"], [b"1", b"4"], [b"2"]], content)
+        expected = [[_example(i) for i in x] for x in ([0, 3], [1, 4], [2])]
+        self.assertEqual(expected, content)
         self.assertEqual("GZIP", tfrecords.compression_type(paths))
 
     def test_finds_files(self):
@@ -97,7 +106,8 @@ class TfrecordsTest(tf.test.TestCase):
         first = os.path.join(self.root, "a")
         paths = self._write(first, 1, 1, **note)
         self.assertEqual(
-            {**note, "directory": first}, tfrecords.read_metadata(paths)
+            {**note, "directory": first, "longest": {}},
+            tfrecords.read_metadata(paths),
         )
         self.assertIsNone(tfrecords.read_metadata([]))
         plain = self._write(os.path.join(self.root, "c"), 1, 1)
@@ -106,6 +116,57 @@ class TfrecordsTest(tf.test.TestCase):
         paths += self._write(os.path.join(self.root, "b"), 1, 1, **note)
         with self.assertRaisesRegex(UserError, "vocab_fingerprint"):
             tfrecords.read_metadata(paths)
+
+    def test_longest_inputs(self):
+        """Files know their longest inputs, without another reading."""
+        with tfrecords.ShardedWriter(self.root, "train", 2) as writer:
+            for number in (4, 1, 2, 3):
+                writer.write(_example(number))
+        described = writer.describe()
+        for path in writer.paths:
+            self.assertEqual(
+                described[os.path.basename(path)],
+                tfrecords.describe_shard(path),
+            )
+        note = {
+            "task": "x",
+            "split": "train",
+            "format": tfrecords.FORMAT,
+            "preprocessing_config": {},
+            "vocab_file": "vocab.txt",
+            "vocab_fingerprint": "ab",
+            "vocab_size": 9,
+            "tokenizer": None,
+            "num_examples": 4,
+            "shards": described,
+        }
+        tfrecords.write_json(self.root, "preprocessing_config.json", note)
+        first, second = writer.paths
+        for files, number, length in (
+            ([first], 2, 5),
+            ([second], 2, 4),
+            ([second, first], 4, 5),
+        ):
+            found = tfrecords.read_metadata(files)
+            self.assertEqual(number, found["num_examples"])
+            self.assertEqual(
+                {"long_length": length, "global_length": 1}, found["longest"]
+            )
+        # Files of another version, or of another program, lack the lengths.
+        del described[os.path.basename(second)]["long_length"]
+        tfrecords.write_json(self.root, "preprocessing_config.json", note)
+        found = tfrecords.read_metadata(writer.paths)
+        self.assertEqual({"global_length": 1}, found["longest"])
+
+    def test_longest_of_several_directories(self):
+        """A length is known only if all of them know it."""
+        short = {"long_length": 3, "global_length": 9}
+        long = {"long_length": 7, "examples": 2}
+        self.assertEqual({"long_length": 7}, tfrecords.longest([short, long]))
+        self.assertEqual({}, tfrecords.longest([short, {}]))
+        empty = {"examples": 0, "bytes": 20}
+        self.assertEqual(short, tfrecords.longest([short, empty]))
+        self.assertEqual({}, tfrecords.longest([]))
 
     def test_json_is_readable(self):
         tfrecords.write_json(self.root, "x.json", {"b": 1, "a": "\u00e9"})

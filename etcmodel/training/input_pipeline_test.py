@@ -1,3 +1,4 @@
+import os
 from unittest import mock
 
 import numpy as np
@@ -12,13 +13,21 @@ from etcmodel.training import input_pipeline
 _BLOCKS = 4
 
 
+def _write_numbers(directory, num_shards):
+    """Writes the numbers 1 to 5 in turn into the shards."""
+    for shard in range(num_shards):
+        name = f"x-{shard:05d}-of-{num_shards:05d}{tfrecords.SUFFIX}"
+        path = os.path.join(directory, name)
+        with tf.io.TFRecordWriter(path, "GZIP") as writer:
+            for i in range(1 + shard, 6, num_shards):
+                writer.write(b"%d" % i)
+
+
 class ReadBatchesTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.path = self.get_temp_dir()
-        with tfrecords.ShardedWriter(self.path, "x", 2) as writer:
-            for i in range(1, 6):
-                writer.write(b"%d" % i)
+        _write_numbers(self.path, 2)
 
     def _parse(self, serialized, seed=None):
         value = tf.strings.to_number(serialized, tf.int32)
@@ -133,9 +142,7 @@ class ReadBlocksTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.path = self.get_temp_dir()
-        with tfrecords.ShardedWriter(self.path, "x", 1) as writer:
-            for i in range(1, 6):
-                writer.write(b"%d" % i)
+        _write_numbers(self.path, 1)
 
     def _parse(self, serialized, seed=None):
         first = 10 * tf.strings.to_number(serialized, tf.int32)

@@ -1,3 +1,4 @@
+import os
 import shutil
 import tempfile
 from unittest import mock
@@ -93,6 +94,55 @@ class EtcTaskTest(tf.test.TestCase, parameterized.TestCase):
         features, _ = next(iter(task.build_inputs(task.task_config.train_data)))
         self.assertEqual(40, features["long_token_ids"].shape[1])
         self.assertEqual(20, features["global_token_ids"].shape[1])
+
+    def test_pads_to_the_longest_record_of_all(self):
+        """Lengths are static, and at most the model's; results are the same."""
+        train = tempfile.mkdtemp(dir=self.get_temp_dir())
+        dev = tempfile.mkdtemp(dir=self.get_temp_dir())
+        lengths = {"long_length": 40, "global_length": 20}
+        found = []
+        for longest, of_dev, expected in (
+            (None, None, (40, 20)),
+            ({"long_length": 4}, {"long_length": 3}, (8, 20)),
+            ({"long_length": 3}, {"long_length": 9}, (16, 20)),
+            ({"long_length": 4, "global_length": 2}, None, (40, 20)),
+            (
+                {"long_length": 4, "global_length": 2},
+                {"long_length": 3, "global_length": 33},
+                (8, 20),
+            ),
+        ):
+            for directory, known in ((train, longest), (dev, of_dev)):
+                shutil.copytree(self.records, directory, dirs_exist_ok=True)
+                shards = {
+                    os.path.basename(path): {
+                        name: number
+                        for name, number in tfrecords.describe_shard(
+                            path
+                        ).items()
+                        if name not in lengths
+                    }
+                    | (known or {})
+                    for path in tfrecords.find_files(self.records)
+                }
+                _write_note(directory, shards=shards)
+            task = _TASK(self._config(train, dev, **lengths))
+            model = task.build_model()
+            data = task.task_config.validation_data
+            features, _ = next(iter(task.build_inputs(data)))
+            names = ("long_token_ids", "global_token_ids")
+            self.assertEqual(
+                expected, tuple(features[x].shape[1] for x in names)
+            )
+            if not found:
+                weights = model.get_weights()
+            model.set_weights(weights)
+            outputs = model(features, training=False)
+            self.assertEqual(expected[0], outputs["logits"].shape[1])
+            # The records have four long tokens.
+            found.append(outputs["logits"][:, :4])
+        self.assertAllClose([found[0]] * 5, found)
+        self.assertEqual(40, task.sizes["long_length"])
 
     def test_trims_batches_to_their_longest_record(self):
         """Trims training batches, but not validation batches."""
