@@ -79,6 +79,7 @@ def make_format(
     id_field: str | None = None,
     label_field: str | None = None,
     units: str = "auto",
+    title_field: str | None = None,
 ) -> Format:
     """Returns the format of rows with selected units.
 
@@ -94,7 +95,10 @@ def make_format(
     return row_formats.row_format(
         functools.partial(_make, units),
         functools.partial(_check, field),
-        sectioned.Fields(text_field, query_field, id_field, label_field),
+        sectioned.Fields(
+            *(text_field, query_field, id_field, label_field),
+            title=title_field,
+        ),
         f'"{text_field or "paragraphs"}": [["...", ...], ...], "{field}": '
         "[[0, 1], ...]",
         SELECTED_FIELDS,

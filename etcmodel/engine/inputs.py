@@ -16,7 +16,7 @@ from etcmodel.training import runs
 # Options that set the tokenizer.
 _SETTINGS = ("lower_case", "strip_accents", "tokenize_chinese_chars")
 # Options that name a field which files may lack.
-_OPTIONAL = ("query_field", "id_field", "evidence_field")
+_OPTIONAL = ("title_field", "query_field", "id_field", "evidence_field")
 
 
 @dataclasses.dataclass(kw_only=True)

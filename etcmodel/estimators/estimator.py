@@ -62,7 +62,8 @@ class Estimator(predictors.RowPredictor[Result]):
         "blocks".
     *   `text_field`, `query_field`, `id_field`, `label_field`: names of the
         records' fields, if they differ from the default names. They are stored
-        with the run.
+        with the run, as is `title_field`, the name of a field with the
+        document's title, which is read before the text.
 
     Attributes:
         history: measurements of the last `fit`: "loss" has step -> loss,

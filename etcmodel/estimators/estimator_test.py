@@ -343,7 +343,14 @@ class KindsTest(tf.test.TestCase):
                 learning_rate=0.05,
                 seed=1,
                 verbose=False,
-                params={"task.model.encoder.num_hidden_layers": 1},
+                params={
+                    f"task.model.encoder.{name}": value
+                    for name, value in (
+                        ("num_hidden_layers", 1),
+                        ("hidden_dropout_prob", 0.0),
+                        ("attention_probs_dropout_prob", 0.0),
+                    )
+                },
             )
         self.model = model
         found = model.predict(["oslo is big", "brno is big"], progress=False)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ class RowFormat(Format):
     A row without an id gets its position as id.
 
     Attributes:
-        fields: names of the rows' fields. If names for query, id and evidence
-            are given, at least one row must have each of these fields; for
-            predictions from Python rows, only the query is required.
+        fields: names of the rows' fields. If names for query, id, evidence and
+            title are given, at least one row must have each of these fields;
+            for predictions from Python rows, only the query and the title are
+            required.
         used: names of the fields to read. Other fields may have any type.
     """
 
@@ -62,9 +64,9 @@ class RowFormat(Format):
             ValueError: the split is unknown, or columns differ in length.
         """
         fields = self.fields
-        needed = {fields.query}
+        needed = {fields.query, fields.title} - {None}
         if split != "predict":
-            needed |= {fields.id, fields.evidence}
+            needed = fields.named
         rows = enumerate(python_rows.rows_of(source, fields.text, self.used))
         values = ((Source(name, index), row) for index, row in rows)
         values = _with_fields(values, needed, name)
@@ -100,9 +102,7 @@ class RowFormat(Format):
             prefixes = {x: f"{y}:" for x, y in zip(found, names, strict=True)}
         values = super()._values(found, on_position, part)
         if part is None:
-            fields = self.fields
-            needed = {fields.query, fields.id, fields.evidence}
-            values = _with_fields(values, needed, ", ".join(found))
+            values = _with_fields(values, self.fields.named, ", ".join(found))
         return self._named(values, prefixes)
 
     def _named(self, values, prefixes: Mapping[str, str]):
@@ -114,9 +114,9 @@ class RowFormat(Format):
             yield source, value
 
 
-def _with_fields(values, needed: set[str | None], place: str):
+def _with_fields(values, needed: Collection[str], place: str):
     """Yields values, then raises an error if no row has a needed field."""
-    missing = needed - {None}
+    missing = {*needed}
     present = {}
     for source, value in values:
         if missing and isinstance(value, dict):

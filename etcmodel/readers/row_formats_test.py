@@ -28,7 +28,7 @@ _TASKS = {
 
 
 class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters("query", "id", "evidence")
+    @parameterized.parameters("query", "id", "evidence", "title")
     def test_field_that_no_record_has(self, name):
         """A misspelled field is an error; otherwise, it would be ignored."""
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
@@ -43,14 +43,14 @@ class RowFormatTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn(found.get(name), (("c",), "c", None))
 
     @parameterized.parameters(
-        ("train", ["query", "id", "evidence"]),
-        ("dev", ["query", "id", "evidence"]),
-        ("predict", ["query"]),
+        ("train", ["query", "id", "evidence", "title"]),
+        ("dev", ["query", "id", "evidence", "title"]),
+        ("predict", ["query", "title"]),
     )
     def test_field_that_no_row_has(self, split, needed):
         """The error names a needed field that no row has."""
         rows = [{"text": "a"}, {"text": "b", "ask": "c"}]
-        for name in ("query", "id", "evidence"):
+        for name in ("query", "id", "evidence", "title"):
             read = _format(**{name: "aks"}).read_rows(rows, split, name="data")
             self.assertEqual((("a",),), next(read).paragraphs)
             if name not in needed:

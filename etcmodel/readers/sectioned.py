@@ -109,6 +109,7 @@ class Fields:
         id: the id; by default, "id".
         label: labels, selections or answers; each dataset has its defaults.
         evidence: the evidence; each dataset has its defaults.
+        title: the document's title; by default, no field.
     """
 
     text: str | None = None
@@ -116,6 +117,7 @@ class Fields:
     id: str | None = None
     label: str | None = None
     evidence: str | None = None
+    title: str | None = None
 
     @property
     def id_field(self) -> str:
@@ -135,8 +137,15 @@ class Fields:
             *((self.label,) if self.label else labels),
             *((self.evidence,) if self.evidence else evidence),
             self.id_field,
+            *((self.title,) if self.title else ()),
         }
         return frozenset(names)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Names of fields that at least one record must have."""
+        names = (self.query, self.id, self.evidence, self.title)
+        return frozenset(x for x in names if x)
 
     def example(self, rest: str) -> str:
         """Returns an example of a row that ends with `rest`, for messages."""
@@ -265,9 +274,12 @@ class Row:
     def document(self) -> Document:
         """Returns the document of the row.
 
+        The row's title, if any, becomes the title of a first section without
+        paragraphs.
+
         Raises:
             RecordError: the row has no document, or one that is empty or has
-                the wrong type.
+                the wrong type; or its title is not a string.
         """
         field = self.find(self.fields.text, TEXT_FIELDS)
         if field is None:
@@ -287,7 +299,23 @@ class Row:
                 field=field,
                 problem=f"it has no text: got {show(value)}",
             )
+        title = self.title()
+        if title:
+            sections = (Section(title), *document.sections)
+            document = document._replace(sections=sections)
         return document
+
+    def title(self) -> str:
+        """Returns the title; empty if there is none.
+
+        Raises:
+            RecordError: the title is not a string.
+        """
+        field = self.fields.title
+        value = self.values.get(field) if field else None
+        if value is None:
+            return ""
+        return self.text(field, value, is_cell=True).strip()
 
     def text(
         self,

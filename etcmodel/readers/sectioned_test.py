@@ -66,6 +66,26 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
+        ("b", (Section("T", ()), Section("", (("b",),)))),
+        (
+            [{"title": "A", "text": "b"}],
+            (Section("T", ()), Section("A", (("b",),))),
+        ),
+    )
+    def test_title(self, text, expected):
+        """The title is a section of its own, so that positions stay."""
+        rows = [{"text": text, "subject": " T "}, {"text": text}]
+        rows += [{"text": text, "subject": x} for x in ("", " ", None, 7)]
+        titled, *others, number = _format(title="subject").read_rows(rows)
+        self.assertEqual(expected, titled.sections)
+        for record in others:
+            self.assertEqual(expected[1:], record.sections)
+        self.assertEqual("7", number.sections[0].title)
+        # Without an option, the field is not read.
+        (record,) = _format().read_rows([{"text": text, "title": [5]}])
+        self.assertEqual(expected[1:], record.sections)
+
+    @parameterized.parameters(
         ({"question": "a?"}, ("a?",)),
         ({"query": ["a", "b"]}, ("a", "b")),
         ({"query": "", "question": None}, ()),
@@ -155,6 +175,14 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         read = _format().read_rows([row, {"text": "a"}], None, bad_records)
         self.assertEqual(["1"], [record.id for record in read])
         self.assertEqual(1, bad_records.total)
+
+    @parameterized.parameters(
+        ({"text": "a", "head": ["b"]}, r"'head': got \['b'\], .*a string"),
+        ({"text": " ", "head": "b"}, f"{_TEXT}': it has no text: got ' '"),
+    )
+    def test_title(self, row, message):
+        with self.assertRaisesRegex(RecordError, message):
+            list(_format(title="head").read_rows([row]))
 
     def test_numbers_as_text(self):
         """Numbers in text fields become strings, as in CSV."""

@@ -256,12 +256,14 @@ def make_format(
     label_field: str | None = None,
     label_kind: str = "auto",
     labels: Collection[str] = (),
+    title_field: str | None = None,
 ) -> Format:
     """Returns the format of rows with labels.
 
     Args:
         text_field: name of the field with the document, instead of the usual
             names (see `sectioned.Fields`).
+        title_field: name of the field with the title.
         query_field: name of the field with the query.
         id_field: name of the field with the id.
         label_field: name of the field with the label.
@@ -274,6 +276,7 @@ def make_format(
         labels: the known labels, if any. They set the spelling: `"3.0"` becomes
             `"3"` if `"3"` is known, and `"3"` becomes `"3.0"` if only `"3.0"`
             is known.
+        title_field: name of the field with the title, if there is one.
 
     Raises:
         ValueError: `label_kind` has another value.
@@ -286,7 +289,10 @@ def make_format(
     return row_formats.row_format(
         functools.partial(_make, label_kind, Names(labels)),
         functools.partial(_check, label_field or LABEL_FIELDS[0]),
-        sectioned.Fields(text_field, query_field, id_field, label_field),
+        sectioned.Fields(
+            *(text_field, query_field, id_field, label_field),
+            title=title_field,
+        ),
         f'"{text_field or "text"}": "...", "{label_field or "label"}": "..."',
         LABEL_FIELDS,
     )

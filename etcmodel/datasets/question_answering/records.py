@@ -283,6 +283,7 @@ def make_format(
     evidence_field: str | None = None,
     allow_no_answer: bool = True,
     units: str = "auto",
+    title_field: str | None = None,
 ) -> Format:
     """Returns the format of questions, as rows or in SQuAD's files.
 
@@ -296,7 +297,12 @@ def make_format(
     """
     unit_positions.check_units(units)
     fields = Fields(
-        text_field, query_field, id_field, label_field, evidence_field
+        text_field,
+        query_field,
+        id_field,
+        label_field,
+        evidence_field,
+        title_field,
     )
     field = label_field or ANSWER_FIELDS[0]
     return row_formats.row_format(

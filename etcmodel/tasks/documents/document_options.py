@@ -22,6 +22,8 @@ class DocumentPreprocessingConfig:
         block_size: number of tokens of a block.
         text_field: the field with the document, if it is not "text",
             "document", "paragraphs", "sections" or "context".
+        title_field: the field with the document's title, such as the subject of
+            a mail; it is read before the text. By default, none.
         query_field: the field with the question or the candidate labels, if it
             is not "query" or "question".
         id_field: the field with the record's id.
@@ -37,6 +39,7 @@ class DocumentPreprocessingConfig:
     units: str = "auto"
     block_size: int = 64
     text_field: str | None = None
+    title_field: str | None = None
     query_field: str | None = None
     id_field: str | None = None
     label_field: str | None = None
@@ -52,4 +55,10 @@ class DocumentPreprocessingConfig:
 
 
 # Fields that only affect how files are read.
-READING = ("text_field", "query_field", "id_field", "label_field")
+READING = (
+    "text_field",
+    "query_field",
+    "id_field",
+    "label_field",
+    "title_field",
+)
