@@ -5,6 +5,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import IO
 
+import numpy as np
+
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
     """Writes `{id: answer}`, the format of WikiHop, TriviaQA and SQuAD."""
@@ -18,6 +22,21 @@ def write_lines(lines: Iterable[Mapping], stream: IO[str]) -> None:
 
 
 def _write(value: object, stream: IO[str], indent: int | None = None) -> None:
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    text = json.dumps(_shortest(value), indent=indent, ensure_ascii=False)
     # Lone surrogates, which UTF-8 cannot encode, become "?".
     stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+
+
+def _shortest(value: object) -> object:
+    """Rounds float32 numbers to the fewest digits that identify them.
+
+    Example: `[0.10000000149011612]`, which is 0.1 in float32, gives `[0.1]`.
+    """
+    if isinstance(value, Mapping):
+        return {x: _shortest(y) for x, y in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortest(x) for x in value]
+    if isinstance(value, float) and abs(value) < _MAX_FLOAT32:
+        short = np.float32(value)
+        return float(str(short)) if float(short) == value else value
+    return value

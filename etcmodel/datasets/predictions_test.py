@@ -1,6 +1,7 @@
 import io
 import json
 
+import numpy as np
 import tensorflow as tf
 
 from etcmodel.datasets import predictions
@@ -12,6 +13,18 @@ class PredictionsTest(tf.test.TestCase):
         predictions.write_predictions({"a": "Ä", "b": 'x"'}, stream)
         self.assertEqual({"a": "Ä", "b": 'x"'}, json.loads(stream.getvalue()))
         self.assertIn("Ä", stream.getvalue())
+
+    def test_numbers_have_the_fewest_digits(self):
+        """Digits identify a float32 number, and keep other numbers."""
+        stream = io.StringIO()
+        third = float(np.float32(1 / 3))
+        rows = [{"a": [third, 1 / 3, 1e39], "b": {"c": (0.5, 3, True, None)}}]
+        predictions.write_lines(rows, stream)
+        self.assertEqual(
+            '{"a": [0.33333334, 0.3333333333333333, 1e+39], '
+            '"b": {"c": [0.5, 3, true, null]}}\n',
+            stream.getvalue(),
+        )
 
     def test_lines(self):
         """A lone surrogate, which UTF-8 cannot encode, becomes "?"."""
