@@ -20,14 +20,14 @@ class EvaluateTest(tasks.CommandTestCase):
         super().setUp()
         tasks.write_run(self.directory, params=_PARAMS)
 
-    def _evaluate(self, *arguments, metrics=None, saved=True):
+    def _evaluate(self, *arguments, metrics=None, saved=True, metadata=None):
         """Runs the command with a fake trainer, which returns `metrics`."""
         if saved:
             checkpoint = tf.train.Checkpoint(x=tf.Variable(1))
             checkpoint.save(self.path("ckpt"))
         with (
             mock.patch.object(
-                configuration, "find_metadata", return_value=None
+                configuration, "find_metadata", return_value=metadata
             ),
             mock.patch.object(runner_lib, "make_runner") as make_runner,
             mock.patch.object(runner_lib, "run_mode") as self.run_mode,
@@ -95,6 +95,21 @@ class EvaluateTest(tasks.CommandTestCase):
         self.assert_succeeds(
             self._evaluate("--tune", "--params_override=task.threshold=null")
         )
+
+    def test_nothing_to_tune(self):
+        """Neither single labels nor WikiHop's candidates need a threshold."""
+        note = {"task": "classify", "experiment": "etc/classify"}
+        for kind in ("single", "number", "multiple"):
+            tasks.write_run(self.directory, note, _PARAMS)
+            sizes = {"kind": kind}
+            metadata = {"preprocessing_config": sizes, "num_examples": 1}
+            result = self._evaluate("--tune", metadata=metadata)
+            if kind == "multiple":
+                self.assert_succeeds(result)
+                continue
+            self.assert_fails(result, "nothing to tune.*classify.* threshold")
+        tasks.write_run(self.directory, params=_PARAMS)
+        self.assert_fails(self._evaluate("--tune"), "nothing to tune.*wikihop")
 
 
 if __name__ == "__main__":

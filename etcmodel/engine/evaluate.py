@@ -130,7 +130,7 @@ def _evaluate(
     runs.check_records(model_dir, metadata, params.task.model)
     run_directory.prepare(model_dir)
     if options.tune:
-        _check_tuned(spec, params.task)
+        _check_tuned(spec, params.task, metadata)
     checkpoint = runs.find_checkpoint(model_dir, options.checkpoint)
     if not _names_precision(options.config_file or [], options.params_override):
         # Serving uses float32, so metrics are computed in float32, too.
@@ -194,10 +194,16 @@ def round_model(model: Any, kind: str) -> None:
         small_weights.round_weights(model.variables, kind)
 
 
-def _check_tuned(spec, task_params) -> None:
-    """Raises a `UserError` if the threshold that `tune` chooses is fixed."""
-    name = spec.tuned and spec.tuned.option
-    value = name and getattr(task_params, name)
+def _check_tuned(spec, task_params, metadata) -> None:
+    """Raises a `UserError` if `tune` has nothing to tune."""
+    sizes = (metadata or {}).get("preprocessing_config", {})
+    if spec.tuned is None or (metadata and not spec.tuned.is_used(sizes)):
+        raise UserError(
+            f"`tune` has nothing to tune: the answers of this {spec.name} "
+            "model do not depend on a threshold. Leave out `tune`."
+        )
+    name = spec.tuned.option
+    value = getattr(task_params, name)
     if value is not None:
         raise UserError(
             f"`tune` has nothing to tune: task.{name} is fixed at {value}. Add "

@@ -83,18 +83,6 @@ class Tuned(NamedTuple):
         value = getattr(options, self.option)
         return self.default if value is None else value
 
-    def to_try(
-        self, given: float | None, sizes: Mapping[str, Any]
-    ) -> tuple[float, ...]:
-        """Returns the values to compare.
-
-        Returns only one value if the user has given it, or if answers do not
-        depend on the option.
-        """
-        if given is not None:
-            return (given,)
-        return self.values if self.is_used(sizes) else (self.default,)
-
     def choose(self, scores: Mapping[float, Mapping[str, float]]) -> float:
         """Returns the value with the best score.
 

@@ -20,23 +20,6 @@ class SpecTest(tf.test.TestCase):
             results = {x: {"f1": y, "other": -x} for x, y in scores.items()}
             self.assertEqual(expected, tuned.choose(results))
 
-    def test_values_to_try(self):
-        def is_wide(sizes):
-            return sizes["width"] > 1
-
-        values = (0.0, 0.4, 0.5, 0.9)
-        tuned = spec.Tuned("x", values, 0.5, "f1", is_wide)
-        for width, given, expected in (
-            (2, None, values),
-            # The option has no effect, so there is nothing to compare.
-            (1, None, (0.5,)),
-            (2, 0.7, (0.7,)),
-            (1, 0.7, (0.7,)),
-        ):
-            self.assertEqual(expected, tuned.to_try(given, {"width": width}))
-        tuned = spec.Tuned("x", values, 0.5, "f1")
-        self.assertEqual(values, tuned.to_try(None, {}))
-
     def test_sizes(self):
         values = {"long_length": 7, "global_length": None}
         self.assertEqual(

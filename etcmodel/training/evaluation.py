@@ -209,7 +209,8 @@ def score(
         records: the records to evaluate.
 
     Returns:
-        Metrics by name, and the value of the tuned option.
+        Metrics by name, and the value of the tuned option, if answers depend on
+        it.
 
     Raises:
         UserError: `records` lacks the record of a row.
@@ -251,10 +252,10 @@ def score(
         return metrics
 
     tuned = spec.tuned
-    if tuned is None:
+    if tuned is None or not tuned.is_used(task_model.sizes):
         return measure(task_model)
     own = getattr(task_model.options, tuned.option)
-    values = tuned.to_try(own, task_model.sizes)
+    values = tuned.values if own is None else (own,)
     results = {
         value: measure(task_model.with_option(tuned.option, value))
         for value in values

@@ -119,14 +119,15 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             )
 
     def test_option_that_makes_no_difference(self):
-        """If the option has no effect, only its default is scored."""
+        """An option without effect is not tuned, and not reported."""
         tuned = toy.TASK.tuned._replace(is_used=lambda sizes: False)
         task = dataclasses.replace(toy.TASK, tuned=tuned)
         score = toy.TASK.dataset.score
         with mock.patch.object(task.dataset, "score", wraps=score) as scored:
             found = self._score(_ROWS, task=task)
         self.assertEqual(1, scored.call_count)
-        self.assertEqual({"right": 0.25, "given": 0.5, "threshold": 1.0}, found)
+        # Without a value, the toy model's threshold is 0.
+        self.assertEqual({"right": 0.5, "given": 0.75}, found)
 
     def test_groups(self):
         """Reports metrics of groups of records besides those of all records."""

@@ -38,11 +38,10 @@ class TaskTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(expected, record.label)
 
     @parameterized.parameters(
-        ("single", (0.5,)), ("number", (0.5,)), ("multiple", TASK.tuned.values)
+        ("single", False), ("number", False), ("multiple", True)
     )
-    def test_threshold_is_only_tuned_for_several_labels(self, kind, values):
-        sizes = {"kind": kind}
-        self.assertEqual(values, TASK.tuned.to_try(None, sizes))
+    def test_threshold_is_only_tuned_for_several_labels(self, kind, expected):
+        self.assertEqual(expected, TASK.tuned.is_used({"kind": kind}))
 
     def test_label_kind_that_differs_from_the_training_records(self):
         with self.assertRaisesRegex(
