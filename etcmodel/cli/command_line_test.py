@@ -18,6 +18,7 @@ from etcmodel.cli import command_line
 from etcmodel.cli import flags as flags_lib
 from etcmodel.errors import UserError
 from etcmodel.pipeline import options
+from etcmodel.tasks import registry
 from testing import tasks
 from testing.keras_version import KERAS_2
 from testing.tasks import CommandTestCase
@@ -202,6 +203,13 @@ class CliTest(CommandTestCase):
             return
         needed = ", ".join(f"--{name}" for name in required)
         self.assert_fails(run_cli(command), f"{command} needs {needed}")
+
+    @parameterized.parameters(*registry.tasks())
+    def test_help_of_a_task(self, task):
+        result = run_cli("preprocess", f"--task={task}", "--help")
+        brief = self.assert_succeeds(result)
+        self._assert_fits_a_screen(brief)
+        self.assertIn("--vocab_file", brief)
 
     def test_help_names_the_presets(self):
         for command in ("train", "lift"):

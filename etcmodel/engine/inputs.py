@@ -24,8 +24,9 @@ class InputOptions:
     """Options for data files.
 
     Attributes:
-        input: the data files in the task's format, plain or compressed:
-            paths or patterns such as nq-train-*.jsonl.gz, separated by commas.
+        input: the data files: paths or patterns such as nq-train-*.jsonl.gz,
+            separated by commas. They have the task's format, and may be
+            compressed.
         skip_bad_records: skip and count records that cannot be used; by default
             they are errors.
         max_record_bytes: maximum size of a record: a JSON line, a row of a

@@ -36,10 +36,9 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
 
     Attributes:
         task: the task; `python -m etcmodel experiments` lists them.
-        output_dir: the directory to create, on a disk or in a bucket.
-        split: what the records are for: "train", "dev" (validation) or
-            "predict". For "train" and "dev", every record needs an answer.
-            "train" leaves out records that a model cannot be trained on, such
+        output_dir: the directory to create. It may be in a bucket.
+        split: "train", "dev" or "predict". "dev" is for validation. For "train"
+            and "dev", every record needs an answer. "train" leaves out records that a model cannot be trained on, such
             as a record whose answer is not in its text. For "predict", answers
             are neither needed nor stored.
         num_shards: number of TFRecord files.
