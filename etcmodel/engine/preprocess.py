@@ -38,9 +38,10 @@ class Options(inputs.InputOptions, inputs.VocabularyOptions):
         task: the task; `python -m etcmodel experiments` lists them.
         output_dir: the directory to create. It may be in a bucket.
         split: "train", "dev" or "predict". "dev" is for validation. For "train"
-            and "dev", every record needs an answer. "train" leaves out records that a model cannot be trained on, such
-            as a record whose answer is not in its text. For "predict", answers
-            are neither needed nor stored.
+            and "dev", every record needs an answer. "train" leaves out records
+            that a model cannot be trained on, such as a record whose answer is
+            not in its text. For "predict", answers are neither needed nor
+            stored.
         num_shards: number of TFRecord files.
         overwrite: replace the output directory if it exists.
         vocab_file: the vocabulary: a WordPiece vocab.txt with one token a line,
