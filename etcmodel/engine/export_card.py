@@ -47,6 +47,8 @@ def write(
     if _is_same(run_paths.directory(model.checkpoint), model_dir):
         note, params = runs.read(model_dir), _read_params(model_dir)
         validations = runs.read_validations(model_dir)
+    if (note.get("records") or {}).get("has_queries") is False:
+        requests = _without_query(requests)
     step, main_metric = _step_of(model.checkpoint), None
     if _is_best(model.checkpoint, model_dir):
         main_metric = params["trainer"].get("best_checkpoint_eval_metric")
@@ -81,6 +83,24 @@ def write(
         requests=requests,
     )
     model_card.write(directory, facts)
+
+
+def _without_query(
+    requests: Mapping[str, Mapping[str, np.ndarray]],
+) -> dict[str, dict[str, np.ndarray]]:
+    """Empties the queries, for models of records that need none."""
+    return {
+        name: {
+            x: y
+            if x != "query"
+            else np.full(y.shape[:1], b"", object)
+            # One text, or a list of texts.
+            if y.ndim == 1
+            else y[:, :0]
+            for x, y in inputs.items()
+        }
+        for name, inputs in requests.items()
+    }
 
 
 def _read_params(model_dir: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from etcmodel.serving import exported
 from etcmodel.serving import saved_model
 from etcmodel.serving import small_weights
 from etcmodel.tasks import registry
+from etcmodel.tasks.documents import documents
 from etcmodel.training import runs
 from testing import served_models
 from testing.models import small_records
@@ -236,6 +237,17 @@ class ExportCardTest(CommandTestCase):
                 )
                 (found,) = json.loads(made.stdout)["predictions"]
                 self.assertEqual(answer, found["answer"])
+
+    def test_example_without_a_query(self):
+        """Records without queries need none in the example, either."""
+        request = documents.DocumentPreprocessor.REQUEST
+        text = documents.DocumentPreprocessor.TEXT_REQUEST
+        found = export_card._without_query({"a": request, "b": text})
+        self.assertEqual([[]], found["a"].pop("query").tolist())
+        self.assertEqual([b""], found["b"].pop("query").tolist())
+        self.assertEqual(request["titles"].tolist(), [[b"Jan Novak", b""]])
+        self.assertIs(request["texts"], found["a"]["texts"])
+        self.assertEqual({"text": text["text"]}, found["b"])
 
     def test_a_card_may_be_changed_and_replaced(self):
         path = self.path("copy")
