@@ -6,7 +6,8 @@ r"""Draws learning curves: F1 by the number of training questions.
 Trains `answer` and a plain reader of windows (see `own_documents`) on parts of
 SQuAD's questions, and answers the questions of `--dev`. Each part consists of
 whole paragraphs, drawn at random from all articles, and contains all smaller
-parts. Columns are the reader, the number of questions it is trained on
+parts. With `--results`, the picture also shows what earlier runs with
+`--output` measured. Columns are the reader, the number of questions it is trained on
 (`trained`), the seed, the reader's exact match and F1, the number of
 `questions` answered, and the seconds for training and answering.
 """
@@ -85,7 +86,8 @@ def _measure(values, runs) -> Iterator[program.Line]:
         x for name in values.train for x in own_documents.read_articles(name)
     ]
     dev = own_documents.read_articles(values.dev)
-    lines = []
+    before = [own_documents.read_lines(path) for path in values.results]
+    lines = [line for found in before for line in found]
     for number in map(int, values.numbers):
         train = choose_questions(articles, number)
         trained = sum(1 for _ in own_documents.questions_of(train))

@@ -100,7 +100,7 @@ class Measurement:
     def authors(self) -> Iterator[program.Line]:
         """Yields the lines of the part `authors`."""
         values = self._values
-        sets = [_read_lines(x) for x in (*values.train, values.dev)]
+        sets = [read_lines(x) for x in (*values.train, values.dev)]
         texts = [["\n".join(x["paragraphs"]) for x in rows] for rows in sets]
         labels = [[x["label"] for x in rows] for rows in sets]
         bert = checkpoints.read_bert(values.lift)
@@ -321,7 +321,8 @@ class Measurement:
         )
 
 
-def _read_lines(path: str) -> list[dict[str, Any]]:
+def read_lines(path: str) -> list[dict[str, Any]]:
+    """Reads JSON lines."""
     with open(path, encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
 

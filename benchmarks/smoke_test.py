@@ -48,7 +48,7 @@ CASES = {
     "benchmarks.layer": [f"{_ATTENTION} --passes=train --modes=graph"],
     "benchmarks.learning_curves": [
         "--lift={bert} --train={squad} --dev={squad} --numbers=2,4"
-        " --batch_size=1 --dtype=float32 --picture={curves}"
+        " --batch_size=1 --dtype=float32 --picture={curves} --results={line}"
     ],
     "benchmarks.openkp_small": [
         "--pages=6 --heldout=4 --steps=2",
@@ -165,6 +165,7 @@ class _Files:
             "labels": "\n".join(lines),
             "painter": json.dumps([_PAINTER]),
             "story": "Jan lives in Oslo. " * 30,
+            "line": json.dumps({"name": "answer", "trained": 9, "f1": 0.5}),
         }
         if name in texts:
             path = folder / f"{name}.content"
