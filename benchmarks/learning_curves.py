@@ -7,8 +7,8 @@ Trains `answer` and a plain reader of windows (see `own_documents`) on parts of
 SQuAD's questions, and answers the questions of `--dev`. Each part consists of
 whole paragraphs, drawn at random from all articles, and contains all smaller
 parts. With `--results`, the picture also shows what earlier runs with
-`--output` measured. Columns are the reader, the number of questions it is trained on
-(`trained`), the seed, the reader's exact match and F1, the number of
+`--output` measured. Columns are the reader, the number of questions it is
+trained on (`trained`), the seed, the reader's exact match and F1, the number of
 `questions` answered, and the seconds for training and answering.
 """
 
