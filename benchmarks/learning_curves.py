@@ -61,13 +61,18 @@ def draw(lines: Sequence[Mapping], path: str) -> None:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for reader, label in _NAMES.items():
+        found = {
+            (line["trained"], line.get("seed")): line["f1"]
+            for line in lines
+            if line["name"] == reader
+        }
         points = collections.defaultdict(list)
-        for line in lines:
-            if line["name"] == reader:
-                points[line["trained"]].append(line["f1"])
+        for (number, _), score in found.items():
+            points[number].append(score)
         numbers = sorted(points)
         means = [sum(points[x]) / len(points[x]) for x in numbers]
-        axes.plot(numbers, means, marker="o", label=label)
+        if points:
+            axes.plot(numbers, means, marker="o", label=label)
     axes.set_xscale("log")
     ticks = sorted({line["trained"] for line in lines})
     axes.set_xticks(ticks, [f"{x:,}" for x in ticks], rotation=30)

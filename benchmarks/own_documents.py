@@ -190,7 +190,7 @@ class Measurement:
     def read_squad(
         self, name: str, train: Sequence[dict], dev: Sequence[dict], seed: int
     ) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Trains the chosen readers of `--readers` on the same questions.
+        """Trains the readers that `--readers` names on the same questions.
 
         Args:
             name: name of the split.

@@ -36,7 +36,8 @@ class ReadmeTest(unittest.TestCase):
             self.assertEqual(number, len(examples))
             namespace = {}
             for example in examples:
-                # Those of README stand alone; a page's may continue another.
+                # README's examples stand alone. On other pages, an example may
+                # use names of the one before.
                 namespace = {} if name == "README.md" else namespace
                 printed = io.StringIO()
                 with contextlib.redirect_stdout(printed):

@@ -11,8 +11,9 @@ together), and writes them as gzipped TFRecord files. Also writes
   stats.json      numbers of records read, written, left out and dropped, and of
                   truncated parts
   preprocessing_config.json
-                  the sizes, and the numbers of examples and bytes in each file;
-                  `train`, `evaluate` and `export` read it
+                  the sizes, and for each file the numbers of examples and bytes
+                  and the length of the longest input; `train`, `evaluate` and
+                  `export` read it
   vocab.txt       a copy of the vocabulary (vocab.model for SentencePiece)
   tokenizer_config.json   the settings of the WordPiece tokenizer
 

@@ -7,21 +7,25 @@ from typing import IO
 
 import numpy as np
 
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+# Below it, rounding to float32 keeps whole numbers.
+_MAX_SHORT = 2.0**24
 
 
 def write_predictions(predictions: Mapping[str, str], stream: IO[str]) -> None:
     """Writes `{id: answer}`, the format of WikiHop, TriviaQA and SQuAD."""
-    _write(predictions, stream, indent=0)
+    write_json(predictions, stream, indent=0)
 
 
 def write_lines(lines: Iterable[Mapping], stream: IO[str]) -> None:
     """Writes one JSON object per line."""
     for line in lines:
-        _write(line, stream)
+        write_json(line, stream)
 
 
-def _write(value: object, stream: IO[str], indent: int | None = None) -> None:
+def write_json(
+    value: object, stream: IO[str], indent: int | None = None
+) -> None:
+    """Writes a line of JSON, in UTF-8 and with the fewest digits."""
     text = json.dumps(_shortest(value), indent=indent, ensure_ascii=False)
     # Lone surrogates, which UTF-8 cannot encode, become "?".
     stream.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
@@ -36,7 +40,7 @@ def _shortest(value: object) -> object:
         return {x: _shortest(y) for x, y in value.items()}
     if isinstance(value, list | tuple):
         return [_shortest(x) for x in value]
-    if isinstance(value, float) and abs(value) < _MAX_FLOAT32:
+    if isinstance(value, float) and abs(value) < _MAX_SHORT:
         short = np.float32(value)
         return float(str(short)) if float(short) == value else value
     return value

@@ -124,7 +124,7 @@ class Note(NamedTuple):
             records.
         bad: reason -> number of records skipped for it.
         examples: sort key and message of the first skipped records.
-        shards: name of a TFRecord file -> its `tfrecords.describe_shard`.
+        shards: name of a TFRecord file -> `tfrecords.describe_shard` of it.
     """
 
     records: Mapping[str, int] = {}  # noqa: RUF012

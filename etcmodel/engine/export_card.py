@@ -47,6 +47,7 @@ def write(
     if _is_same(run_paths.directory(model.checkpoint), model_dir):
         note, params = runs.read(model_dir), _read_params(model_dir)
         validations = runs.read_validations(model_dir)
+    # Not all training records had a query.
     if (note.get("records") or {}).get("has_queries") is False:
         requests = _without_query(requests)
     step, main_metric = _step_of(model.checkpoint), None
@@ -88,17 +89,14 @@ def write(
 def _without_query(
     requests: Mapping[str, Mapping[str, np.ndarray]],
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Empties the queries, for models of records that need none."""
+    """Returns the requests with empty queries."""
+
+    def empty(query):
+        # A list of texts, or one text.
+        return query[:, :0] if query.ndim > 1 else np.full_like(query, b"")
+
     return {
-        name: {
-            x: y
-            if x != "query"
-            else np.full(y.shape[:1], b"", object)
-            # One text, or a list of texts.
-            if y.ndim == 1
-            else y[:, :0]
-            for x, y in inputs.items()
-        }
+        name: {x: empty(y) if x == "query" else y for x, y in inputs.items()}
         for name, inputs in requests.items()
     }
 

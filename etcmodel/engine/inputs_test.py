@@ -2,7 +2,9 @@ from absl.testing import absltest
 
 from etcmodel.engine import inputs
 from etcmodel.errors import UserError
+from etcmodel.pipeline.spec import load
 from etcmodel.tasks import registry
+from testing import helpers
 
 
 class InputsTest(absltest.TestCase):
@@ -47,6 +49,34 @@ class InputsTest(absltest.TestCase):
         read = inputs.read_format(task, config, {"query_field", "label_field"})
         (record,) = read.read_rows(rows, "dev")
         self.assertEqual(((0, 0),), record.selected)
+
+    def test_titles(self):
+        """All three tasks read a title, which files may lack."""
+        rows = [{"body": "Jan is here.", "subject": "Oslo"}, {"body": "Eve."}]
+        path = helpers.write_file(self, iter(rows), "rows.jsonl")
+        other = helpers.write_file(self, iter(rows[1:]), "other.jsonl")
+        given = {"title_field": "subject", "text_field": "body"}
+        for name in ("classify", "select", "answer"):
+            task = registry.get(name)
+            if name == "answer":
+                given = {**given, "query_field": "body"}
+            config = task.make_preprocessing_config(given)
+            noted = task.noted_fields(config)
+            self.assertEqual("subject", noted["title_field"])
+            for read in (
+                task.format(config).read(path, "predict"),
+                task.format(config).read_rows(rows, "predict"),
+                inputs.format_of_model(task, {}, noted, {}).read(
+                    path, "predict"
+                ),
+            ):
+                raw = load(task.preprocessor).raw
+                titles = [raw(record)["titles"] for record in read]
+                self.assertEqual([["Oslo"], [""]], titles)
+            with self.assertRaisesRegex(UserError, "has the field 'subject'"):
+                list(task.format(config).read(other, "predict"))
+            model = inputs.format_of_model(task, {}, noted, {})
+            self.assertLen(list(model.read(other, "predict")), 1)
 
     def test_split(self):
         with self.assertRaisesRegex(

@@ -280,7 +280,7 @@ class _Written(NamedTuple):
         records: "written" or "left out" -> number of records.
         totals: name of a statistic -> its sum over the records.
         bad_records: counts of skipped records.
-        shards: name of a TFRecord file -> its `tfrecords.describe_shard`.
+        shards: name of a TFRecord file -> `tfrecords.describe_shard` of it.
     """
 
     records: collections.Counter[str]

@@ -41,8 +41,8 @@ def make_notes(
     if num_tokens and stored < (1 - _MAX_PADDING) * num_examples * num_tokens:
         notes.append(
             f"Note: examples have {stored / num_examples:.0f} tokens on "
-            f"average, but training pads each to {num_tokens:,}, the length of "
-            "the longest. On CPUs and GPUs, training is faster with "
-            "`params_override=task.trim_batches=true`."
+            f"average, but the longest has {num_tokens:,}, and training pads "
+            "all to it. On CPUs and GPUs, training is faster with "
+            "`train --params_override=task.trim_batches=true`."
         )
     return notes

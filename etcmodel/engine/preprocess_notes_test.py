@@ -20,7 +20,11 @@ class NotesTest(tf.test.TestCase, parameterized.TestCase):
             self.assertIn("another language or case", note)
 
     @parameterized.parameters(
-        (4, 50, "Note: examples have 9 tokens on average, but .* to 50, the"),
+        (
+            4,
+            50,
+            "examples have 9 tokens on .*, but the longest has 50,",
+        ),
         (4, 45, None),
         (0, 50, None),
         (4, 0, None),

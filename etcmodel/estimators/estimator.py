@@ -61,9 +61,9 @@ class Estimator(predictors.RowPredictor[Result]):
     *   `block_size`: length of a block, in tokens (default: 64), if `units` is
         "blocks".
     *   `text_field`, `query_field`, `id_field`, `label_field`: names of the
-        records' fields, if they differ from the default names. They are stored
-        with the run, as is `title_field`, the name of a field with the
-        document's title, which is read before the text.
+        records' fields, if they differ from the default names.
+    *   `title_field`: name of a field with the document's title (default:
+        none). The run stores all these names.
 
     Attributes:
         history: measurements of the last `fit`: "loss" has step -> loss,

@@ -153,15 +153,22 @@ def measure(serialized: bytes) -> dict[str, int]:
     }
 
 
-def _pad(
-    name: str, values: tf.RaggedTensor, pad_value: int, length: int | tf.Tensor
+def pad(
+    name: str,
+    values: tf.RaggedTensor,
+    pad_value: Any,
+    length: int | tf.Tensor,
 ) -> tf.Tensor:
-    """Pads a stored feature to a length, or cuts off padding."""
+    """Pads a stored feature to a length, or cuts off padding; graph code.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when the graph runs, if the length is
+            static, and a value beyond it is not padding.
+    """
     if tf.is_tensor(length):
-        shape = tf.stack([-1, length])
+        shape = tf.stack([-1, tf.cast(length, tf.int64)])
         # [batch, longest]
-        dense = values.to_tensor(default_value=pad_value, shape=shape)
-        return tf.cast(dense, tf.int32)
+        return values.to_tensor(default_value=pad_value, shape=shape)
     beyond = tf.reduce_any(values[:, length:].flat_values != pad_value)
     check = tf.debugging.Assert(
         ~beyond,
@@ -174,8 +181,7 @@ def _pad(
     )
     with tf.control_dependencies([check] if check is not None else []):
         # [batch, length]
-        dense = values.to_tensor(default_value=pad_value, shape=[None, length])
-    return tf.cast(dense, tf.int32)
+        return values.to_tensor(default_value=pad_value, shape=[None, length])
 
 
 def parse(
@@ -219,5 +225,6 @@ def parse(
             longest = [x.bounding_shape(axis=1) for x in group.values()]
             length = tf.reduce_max(tf.stack(longest))
         for name, values in group.items():
-            parsed[name] = _pad(name, values, FEATURES[name], length)
+            padded = pad(name, values, FEATURES[name], length)
+            parsed[name] = tf.cast(padded, tf.int32)
     return parsed

@@ -242,11 +242,9 @@ class ExampleSchema:
             if length is None:
                 length = tf.shape(parsed[f"{field.axis}_token_ids"])[1]
             size = _size(field, sizes)
-            number = tf.cast(length * (size[0] if size else 1), tf.int64)
+            number = length * (size[0] if size else 1)
             # [batch, length * size]
-            value = value.to_tensor(
-                default_value=field.pad, shape=tf.stack([-1, number])
-            )
+            value = etc_features.pad(name, value, field.pad, number)
             # [batch, length] or [batch, length, size]
             value = tf.reshape(value, [-1, length, *size])
         if field.as_steps:

@@ -1,8 +1,8 @@
 """Checks that all shards of preprocessed data exist and are complete.
 
-`preprocess` writes the number of examples and bytes of each shard to
-`preprocessing_config.json`. `check` compares only names and sizes, which is
-quick.
+`preprocess` writes the number of examples and bytes of each shard, and the
+length of its longest input, to `preprocessing_config.json`. `check` compares
+only names and sizes, which is quick.
 """
 
 import fnmatch
@@ -40,8 +40,8 @@ _MAX_NAMED = 3
 def read_note(directory: str) -> dict | None:
     """Reads `preprocessing_config.json`; returns None if it does not exist.
 
-    The key `shards` (name -> `tfrecords.describe_shard`) may be missing if
-    another program wrote the file.
+    The key `shards` (file name -> result of `tfrecords.describe_shard`) may be
+    missing if another program wrote the file.
 
     Raises:
         UserError: the file is damaged, or has another format version.

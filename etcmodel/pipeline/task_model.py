@@ -109,7 +109,10 @@ class TaskModel(abc.ABC):
         """
 
     def lengths(self) -> dict[str, int]:
-        """Returns the static lengths of the inputs: arguments of `build`."""
+        """Returns the maximum lengths of the inputs: arguments of `build`.
+
+        Batches may be shorter, so graph code takes lengths from tensors.
+        """
         return {}
 
     @abc.abstractmethod

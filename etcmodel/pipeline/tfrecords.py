@@ -237,7 +237,7 @@ def read_metadata(files: Iterable[str]) -> dict | None:
         UserError: a `preprocessing_config.json` is damaged or has another
             version, two of them differ, or records have no answers.
     """
-    metadata = None
+    metadata, parts = None, []
     names = {}
     for path in files:
         directory, name = os.path.split(path)
@@ -258,12 +258,12 @@ def read_metadata(files: Iterable[str]) -> dict | None:
         ]
         if selected:
             found["num_examples"] = sum(x["examples"] for x in selected)
-        found["longest"] = longest(selected)
+        # Other programs may write no shards, so that lengths are unknown.
+        parts += selected or [{}]
         if metadata is None:
             metadata = dict(found, directory=directory)
             continue
         metadata["num_examples"] += found["num_examples"]
-        metadata["longest"] = longest([metadata["longest"], found["longest"]])
         for key in (
             "task",
             "preprocessing_config",
@@ -277,6 +277,8 @@ def read_metadata(files: Iterable[str]) -> dict | None:
                     f"{metadata[key]}). Preprocess both with the same flags "
                     "and vocabulary."
                 )
+    if metadata is not None:
+        metadata["longest"] = longest(parts)
     return metadata
 
 

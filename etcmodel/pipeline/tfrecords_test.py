@@ -152,6 +152,20 @@ class TfrecordsTest(tf.test.TestCase):
             self.assertEqual(
                 {"long_length": length, "global_length": 1}, found["longest"]
             )
+        # A pattern may select a directory's empty files only.
+        other = os.path.join(self.root, "other")
+        os.makedirs(other)
+        with tfrecords.ShardedWriter(other, "dev", 1) as empty:
+            pass
+        tfrecords.write_json(
+            other,
+            "preprocessing_config.json",
+            {**note, "num_examples": 0, "shards": empty.describe()},
+        )
+        found = tfrecords.read_metadata([first, *empty.paths])
+        self.assertEqual(
+            {"long_length": 5, "global_length": 1}, found["longest"]
+        )
         # Files of another version, or of another program, lack the lengths.
         del described[os.path.basename(second)]["long_length"]
         tfrecords.write_json(self.root, "preprocessing_config.json", note)

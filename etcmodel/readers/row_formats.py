@@ -33,8 +33,7 @@ class RowFormat(Format):
     Attributes:
         fields: names of the rows' fields. If names for query, id, evidence and
             title are given, at least one row must have each of these fields;
-            for predictions from Python rows, only the query and the title are
-            required.
+            for predictions from Python rows, only the query is required.
         used: names of the fields to read. Other fields may have any type.
     """
 
@@ -64,7 +63,7 @@ class RowFormat(Format):
             ValueError: the split is unknown, or columns differ in length.
         """
         fields = self.fields
-        needed = {fields.query, fields.title} - {None}
+        needed = {fields.query} - {None}
         if split != "predict":
             needed = fields.named
         rows = enumerate(python_rows.rows_of(source, fields.text, self.used))

@@ -143,7 +143,10 @@ class Fields:
 
     @property
     def named(self) -> frozenset[str]:
-        """Names of fields that at least one record must have."""
+        """The given names of query, id, evidence and title.
+
+        At least one record must have each of these fields.
+        """
         names = (self.query, self.id, self.evidence, self.title)
         return frozenset(x for x in names if x)
 
@@ -274,8 +277,8 @@ class Row:
     def document(self) -> Document:
         """Returns the document of the row.
 
-        The row's title, if any, becomes the title of a first section without
-        paragraphs.
+        The row's title, if any, becomes the title of the first section. If that
+        section has a title, too, the row's title becomes a section before it.
 
         Raises:
             RecordError: the row has no document, or one that is empty or has
@@ -300,10 +303,12 @@ class Row:
                 problem=f"it has no text: got {show(value)}",
             )
         title = self.title()
-        if title:
-            sections = (Section(title), *document.sections)
-            document = document._replace(sections=sections)
-        return document
+        first, *others = document.sections
+        if title and first.title:
+            first, others = Section(title), document.sections
+        elif title:
+            first = Section(title, first.paragraphs)
+        return document._replace(sections=(first, *others))
 
     def title(self) -> str:
         """Returns the title; empty if there is none.
@@ -312,7 +317,7 @@ class Row:
             RecordError: the title is not a string.
         """
         field = self.fields.title
-        value = self.values.get(field) if field else None
+        value = given_text(self.values.get(field)) if field else None
         if value is None:
             return ""
         return self.text(field, value, is_cell=True).strip()

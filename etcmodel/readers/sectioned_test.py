@@ -66,24 +66,33 @@ class DocumentTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        ("b", (Section("T", ()), Section("", (("b",),)))),
+        (
+            "b\n\nc",
+            (Section("", (("b",), ("c",))),),
+            (Section("T", (("b",), ("c",))),),
+        ),
+        (
+            [{"title": "", "text": "b"}, {"title": "A", "text": "c"}],
+            (Section("", (("b",),)), Section("A", (("c",),))),
+            (Section("T", (("b",),)), Section("A", (("c",),))),
+        ),
         (
             [{"title": "A", "text": "b"}],
-            (Section("T", ()), Section("A", (("b",),))),
+            (Section("A", (("b",),)),),
+            (Section("T"), Section("A", (("b",),))),
         ),
     )
-    def test_title(self, text, expected):
-        """The title is a section of its own, so that positions stay."""
+    def test_title(self, text, expected, with_title):
+        """The title changes no positions of paragraphs."""
         rows = [{"text": text, "subject": " T "}, {"text": text}]
-        rows += [{"text": text, "subject": x} for x in ("", " ", None, 7)]
-        titled, *others, number = _format(title="subject").read_rows(rows)
-        self.assertEqual(expected, titled.sections)
+        rows += [{"text": text, "subject": x} for x in ("", " ", None)]
+        titled, *others = _format(title="subject").read_rows(rows)
+        self.assertEqual(with_title, titled.sections)
         for record in others:
-            self.assertEqual(expected[1:], record.sections)
-        self.assertEqual("7", number.sections[0].title)
+            self.assertEqual(expected, record.sections)
         # Without an option, the field is not read.
         (record,) = _format().read_rows([{"text": text, "title": [5]}])
-        self.assertEqual(expected[1:], record.sections)
+        self.assertEqual(expected, record.sections)
 
     @parameterized.parameters(
         ({"question": "a?"}, ("a?",)),

@@ -68,6 +68,7 @@ _READ = {
     "id": (classification, _CLASSIFY, lambda x: x.id),
     "text": (classification, _CLASSIFY, lambda x: x.paragraphs),
     "query": (classification, _CLASSIFY, lambda x: x.query),
+    "subject": (classification, _CLASSIFY, lambda x: x.sections[0].title),
     "label": (classification, _CLASSIFY, lambda x: x.label),
     "unused": (classification, _CLASSIFY, lambda x: x.label),
     "selected": (selection, _SELECT, lambda x: x.selected),
@@ -88,11 +89,22 @@ _PARAGRAPHS = {"units": "paragraphs"}
 _BAD_TEXT, _BAD_LABEL = Bad("wrong 'text'"), Bad("wrong 'label'")
 _PRINT = Bad("the repr of an object")
 _CUT = Bad("a shortened list")
+_TITLE = {"title_field": "subject"}
 _MANY = np.array([f"s{i}" for i in range(1500)])
 _AT_TEN = datetime.datetime(2020, 1, 1, 10)
 _CASES = [
     # Values of the field with the text.
     Case("text", "Brno", (("Brno",),)),
+    *(
+        Case("subject", value, expected, options=_TITLE)
+        for value, expected in (
+            ("Brno: maps", "Brno: maps"),
+            ("[2024]", "[2024]"),
+            ("[1] Brno", "[1] Brno"),
+            (2024, "2024"),
+            ("", ""),
+        )
+    ),
     Case("text", "[1] Brno, [2]", (("[1] Brno, [2]",),)),
     Case("text", "[...]", (("[...]",),)),
     Case("text", "f(x) = (1)", (("f(x) = (1)",),)),

@@ -197,8 +197,8 @@ def score(
 ) -> dict[str, float]:
     """Computes the official metrics, and tunes the task's option.
 
-    If the tuned option of `task_model` is None, all its values are tried and
-    the best is chosen; otherwise the given value is kept.
+    If the tuned option of `task_model` is None, and answers depend on it, all
+    its values are tried and the best is chosen; otherwise it is kept.
 
     Args:
         spec: the task.

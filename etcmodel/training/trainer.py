@@ -56,8 +56,9 @@ class EtcModelParams(base_config.Config):
 
     Attributes:
         encoder: configuration of the encoder.
-        long_length: length of the long input; 0 means the records' length.
-        global_length: length of the global input; 0 means the records' length.
+        long_length: maximum length of the long input; 0 means the value of
+            `preprocess`. Batches are only as long as the longest record.
+        global_length: maximum length of the global input, as `long_length`.
     """
 
     encoder: configuration.EncoderParams = dataclasses.field(
@@ -174,7 +175,7 @@ class RecordsTask(base_task.Task):
         return config
 
     def build_model(self) -> tf.keras.Model:
-        """Builds the model, with the static lengths of the batches.
+        """Builds the model for the lengths of the batches.
 
         Raises a `UserError` if the configuration is invalid for these lengths.
         """
@@ -207,8 +208,9 @@ class RecordsTask(base_task.Task):
         """Returns the lengths of batches: those of the longest record.
 
         They are at most the model's, and static unless `is_dynamic`. Padding
-        does not change results. Example: for a `long_length` of 4,096 and
-        records of at most 83 tokens, the length is 88.
+        does not change the model's outputs, but dropout depends on the length.
+        Example: for a `long_length` of 4,096 and records of at most 83 tokens,
+        the length is 88.
         """
         lengths = self.task_model.lengths()
         if is_dynamic:
@@ -217,6 +219,7 @@ class RecordsTask(base_task.Task):
         return lengths | {
             name: min(lengths[name], -(-length // _LENGTH_STEP) * _LENGTH_STEP)
             for name, length in longest.items()
+            if name in lengths
         }
 
     def describe_encoder(

@@ -14,7 +14,6 @@ Answers are token spans. Byte offsets are written as -1, which makes the
 official script compare tokens.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import IO
@@ -26,6 +25,7 @@ from etcmodel.datasets.nq.metrics import NQPrediction
 from etcmodel.datasets.nq.metrics import Span
 from etcmodel.datasets.nq.metrics import is_null
 from etcmodel.datasets.nq.records import NQRecord
+from etcmodel.datasets.predictions import write_json
 
 
 def _id_to_json(example_id: str) -> int | str:
@@ -61,8 +61,7 @@ def write_predictions(
         ValueError: a span is invalid, such as (7, 3).
     """
     values = [_to_json(*x) for x in predictions.items()]
-    json.dump({"predictions": values}, stream)
-    stream.write("\n")
+    write_json({"predictions": values}, stream)
 
 
 def gold(record: NQRecord) -> NQGold | None:

@@ -297,12 +297,12 @@ def make_format(
     """
     unit_positions.check_units(units)
     fields = Fields(
-        text_field,
-        query_field,
-        id_field,
-        label_field,
-        evidence_field,
-        title_field,
+        text=text_field,
+        query=query_field,
+        id=id_field,
+        label=label_field,
+        evidence=evidence_field,
+        title=title_field,
     )
     field = label_field or ANSWER_FIELDS[0]
     return row_formats.row_format(
