@@ -74,7 +74,7 @@ _STAGES = {
 # per segment (CLS), 16 GB with a memory per mention (E).
 _MEMORIES = {"narrativeqa": ["CLS"], "triviaqa": ["E"]}
 # Variant -> suffix of the experiment, and preset to which a BERT is lifted.
-_VARIANTS = {
+VARIANTS = {
     "E": ("", "base"),
     "STS": ("_sts", "base_sts"),
     "CLS": ("_cls", "base_cls"),
@@ -192,11 +192,11 @@ def prepare(
     Args:
         values: the parsed flags.
         runs: runs the commands.
-        variants: names in `_VARIANTS`.
+        variants: names in `VARIANTS`.
         inputs: labels of a stage ("all" or "best") -> data file.
     """
     vocab_file = values.vocab_file
-    for preset in {_VARIANTS[x][1] for x in variants if values.lift}:
+    for preset in {VARIANTS[x][1] for x in variants if values.lift}:
         options = ("--model=read_twice", f"--preset={preset}")
         lifted = runs.lift(values.lift, preset, *options)
         vocab_file = vocab_file or lifted
@@ -217,7 +217,7 @@ def learn(
     values: flags.FlagValues, runs: training_runs.Runs, variant: str
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Trains and exports a model; returns metrics, and id -> served answer."""
-    suffix, preset = _VARIANTS[variant]
+    suffix, preset = VARIANTS[variant]
     encoder = {
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,

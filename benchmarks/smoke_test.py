@@ -70,6 +70,11 @@ CASES = {
     "benchmarks.read_twice": [
         "--segments=1 --preset=tiny --repeats=1 --mentions=2",
     ],
+    "benchmarks.read_twice_books": [
+        "--input={narrativeqa} --squad={squad} --lift={bert} --questions=6"
+        " --squad_steps=2 --novel_steps=2 --seeds=1 --variants=CLS"
+        " --batch_size=1 --dtype=float32"
+    ],
     "benchmarks.read_twice_by_heart": [
         "--input={narrativeqa} --vocab_file={reading_vocab}"
         " --stages=2x9x5x1e-3,4x1x5x1e-4xbest",

@@ -1,0 +1,259 @@
+r"""Answers questions about novels that a ReadTwice model has not seen.
+
+A lifted BERT is trained on SQuAD, in NarrativeQA's format, and then on the best
+spans of all novels but one. It answers the questions about that novel, each
+with the whole novel as one request of raw text:
+
+    python -m benchmarks.read_twice_books --input=qaps.csv \
+        --squad=more_train.json --lift=all-MiniLM-L6-v2 --layers=3
+
+`CLS` has a memory for each segment, `E` one for each mention, and `SS` only
+each segment's own memories; their difference is what the memory adds.
+
+Columns are the official metrics over the questions of all novels, and the
+seconds for training and answering. `best sentences` are the sentences that
+share most words with their questions, `best spans` the spans with the best
+ROUGE-L, the upper bound of an extractive model.
+"""
+
+import collections
+import csv
+import os
+import random
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import own_documents
+from benchmarks import program
+from benchmarks import read_twice_by_heart as by_heart
+from benchmarks import training_runs
+from etcmodel.datasets import narrativeqa
+from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
+
+_TASK = "read_twice_narrativeqa"
+_WORD = re.compile(r"\w+")
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
+_FIELDS = ("document_id", "set", "question", "answer1", "answer2")
+# Segments of an example in training; an example holds several stories.
+_SEGMENTS = 8
+_SIZES = {
+    "block_length": 256,
+    "block_overlap": 32,
+    "max_question_length": 32,
+    "max_num_annotations": 16,
+}
+
+
+def best_sentence(question: str, sentences: Sequence[str]) -> str:
+    """Returns the sentence that shares most words with a question.
+
+    Among equal ones, the shortest is the best. Example: for "Who paints?" and
+    `["Jan sings.", "Eve paints houses.", "Eve paints."]`, it is "Eve paints."
+    """
+    words = {*_WORD.findall(question.lower())}
+    return max(
+        sentences,
+        key=lambda x: (len(words & {*_WORD.findall(x.lower())}), -len(x)),
+    )
+
+
+def squad_rows(
+    articles: Iterable[dict], number: int, paragraphs: int, seed: int
+) -> Iterator[tuple[str, str, str, str]]:
+    """Draws questions of SQuAD, with some paragraphs of their article each.
+
+    Args:
+        articles: articles in SQuAD's format.
+        number: number of questions.
+        paragraphs: number of adjacent paragraphs that make up a story.
+        seed: seed of the draw.
+
+    Yields:
+        Name of the story, its text, the question and the answer.
+    """
+    found = []
+    for i, article in enumerate(articles):
+        texts = [x["context"] for x in article["paragraphs"]]
+        for j, paragraph in enumerate(article["paragraphs"]):
+            start = j - j % paragraphs
+            story = "\n\n".join(texts[start : start + paragraphs])
+            found += [
+                (f"{i}_{start}", story, x["question"], x["answers"][0]["text"])
+                for x in paragraph["qas"]
+                if x["answers"]
+            ]
+    yield from random.Random(seed).sample(found, min(number, len(found)))
+
+
+class Measurement:
+    """Trains and measures the variants.
+
+    Args:
+        values: the parsed flags.
+        runs: runs the commands.
+    """
+
+    def __init__(self, values, runs: training_runs.Runs):
+        self._values, self._runs = values, runs
+        self._records = [*narrativeqa.FORMAT.read(values.input)]
+        self._gold = {x.id: narrativeqa.gold(x) for x in self._records}
+        self._novels: dict[str, list[NarrativeQARecord]] = (
+            collections.defaultdict(list)
+        )
+        for record in self._records:
+            self._novels[record.id.split(": ", 1)[0]].append(record)
+
+    def lines(self) -> Iterator[program.Line]:
+        """Yields the lines of the benchmark."""
+        start = time.perf_counter()
+        sentences = {
+            name: _SENTENCE.split(" ".join(records[0].text.split()))
+            for name, records in self._novels.items()
+        }
+        found = {
+            record.id: best_sentence(record.question, sentences[name])
+            for name, records in self._novels.items()
+            for record in records
+        }
+        yield self._line("best sentences", found, start)
+        start = time.perf_counter()
+        best = by_heart.best_spans(self._records)
+        yield self._line("best spans", best, start)
+        self._prepare(best)
+        for seed in self._values.seeds:
+            for variant in self._values.variants:
+                start = time.perf_counter()
+                found = self._answer(variant, seed)
+                yield self._line(variant, found, start, seed=seed)
+
+    def _line(self, name, answers, start, **given) -> program.Line:
+        return {
+            "name": name,
+            **given,
+            **narrativeqa.score(answers, self._gold),
+            "seconds": time.perf_counter() - start,
+        }
+
+    def _prepare(self, best) -> None:
+        """Lifts the BERT, and writes and preprocesses all training data."""
+        values, runs = self._values, self._runs
+        for preset in {by_heart.VARIANTS[x][1] for x in values.variants}:
+            options = ["--model=read_twice", f"--preset={preset}"]
+            if values.layers:
+                options.append(f"--num_hidden_layers={values.layers}")
+            vocab_file = runs.lift(values.lift, preset, *options)
+        articles = own_documents.read_articles(values.squad)
+        sources = {}
+        for seed in values.seeds:
+            rows = squad_rows(
+                articles, values.questions, values.paragraphs, int(seed)
+            )
+            sources[f"squad_{seed}"] = self._write(f"squad_{seed}", rows)
+        for novel in self._novels:
+            rows = (
+                (name, None, x.question, best[x.id])
+                for name, records in self._novels.items()
+                if name != novel
+                for x in records
+                if best[x.id]
+            )
+            sources[f"without_{novel}"] = self._write(f"no_{novel}", rows)
+        for name, path in sources.items():
+            runs.preprocess(
+                *(name, _TASK, "train"),
+                input=path,
+                vocab_file=vocab_file,
+                num_blocks_per_example=_SEGMENTS,
+                # Only the answer itself is a label.
+                min_rouge_l_oracle_score=1.0,
+                **_SIZES,
+            )
+
+    def _write(self, name: str, rows: Iterable[tuple]) -> str:
+        """Writes rows and their stories in NarrativeQA's format.
+
+        A row is a story's name, its text, or None to copy a novel, a question
+        and an answer. Returns the path of the CSV file.
+        """
+        folder = self._runs.path(f"{name}_data")
+        os.makedirs(os.path.join(folder, "stories"))
+        path = os.path.join(folder, "qaps.csv")
+        novels = os.path.join(os.path.dirname(self._values.input), "stories")
+        with open(path, "w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(_FIELDS)
+            for story, text, question, answer in rows:
+                file = os.path.join("stories", f"{story}.content")
+                copy = os.path.join(folder, file)
+                if text is None and not os.path.exists(copy):
+                    shutil.copyfile(
+                        os.path.join(novels, f"{story}.content"), copy
+                    )
+                elif text is not None:
+                    with open(copy, "w", encoding="utf-8") as target:
+                        target.write(text)
+                writer.writerow([story, "train", question, answer, ""])
+        return path
+
+    def _answer(self, variant: str, seed: str) -> dict[str, str]:
+        """Trains a model for each novel; returns the answers to its questions.
+
+        The models share the training on SQuAD.
+        """
+        values, runs = self._values, self._runs
+        first = self._train(
+            *(variant, seed, f"squad_{seed}"),
+            steps=values.squad_steps,
+            init=by_heart.VARIANTS[variant][1],
+        )
+        answers: dict[str, str] = {}
+        for novel, records in self._novels.items():
+            run = first
+            if values.novel_steps:
+                run = self._train(
+                    *(variant, seed, f"without_{novel}"),
+                    steps=values.novel_steps,
+                    init=first,
+                )
+            rows = ((novel, None, x.question, x.answers[0]) for x in records)
+            name = training_runs.run_name(f"{variant} {seed} {novel}")
+            path = self._write(name, rows)
+            found = runs.predict(run, path, batch_size=1)
+            answers |= by_heart.read_answers(found)
+        return answers
+
+    def _train(self, variant, seed, records, *, steps, init) -> str:
+        """Trains a model; returns the name of its run."""
+        values = self._values
+        suffix, _ = by_heart.VARIANTS[variant]
+        training = training_runs.Training(
+            training_runs.run_name(f"{variant} {seed} {records}"),
+            f"read_twice/narrativeqa{suffix}",
+            records,
+            *(steps, values.learning_rate, values.batch_size * _SEGMENTS),
+            encoder={"cross_attention_top_k": None},
+            task={"decode_max_size": 24},
+            init=init,
+            options=[
+                f"--seed={seed}",
+                "--params_override=runtime.mixed_precision_dtype="
+                + values.dtype,
+            ],
+        )
+        self._runs.train(training)
+        return training.name
+
+
+def _measure(values, runs) -> Iterator[dict[str, Any]]:
+    yield from Measurement(values, runs).lines()
+
+
+PROGRAM = training_runs.make_program("read_twice_books", _measure)
+
+if __name__ == "__main__":
+    program.main(PROGRAM)
