@@ -107,10 +107,16 @@ class Job(NamedTuple):
         """
         return self.paths.index(source.path), source.index
 
-    def report(self, error: RecordError) -> Any:
-        """Returns a note about a bad record; without `skip`, raises `error`."""
+    def report(self, error: RecordError, is_read: bool = False) -> Any:
+        """Returns a note about a bad record; without `skip`, raises `error`.
+
+        With `is_read`, the record was bad when it was read. Of two splits of
+        the same files, only the training split counts such records.
+        """
         if not self.skip:
             raise error
+        if is_read and self.keep is not None and self.split == "dev":
+            return _noted(Note())
         example = self.sort_key(error), str(error)
         return _noted(Note(bad={error.reason: 1}, examples=[example]))
 
@@ -164,7 +170,7 @@ class _Reported(BadRecords):
 
     def report(self, error: RecordError) -> None:
         """Adds a note for a bad record; raises `error` unless `job.skip`."""
-        self.notes.append(self._job.report(error))
+        self.notes.append(self._job.report(error, is_read=True))
 
 
 class _WithFormat(beam.DoFn):
@@ -189,7 +195,7 @@ class _Read(_WithFormat):
             job.max_record_bytes, read, job.paths, part, job.split
         ):
             if checked.record is None:
-                yield job.report(checked.error)
+                yield job.report(checked.error, is_read=True)
             else:
                 yield checked
 

@@ -297,8 +297,11 @@ def _write_locally(
 
     bad_records = BadRecords(options.skip_bad_records)
 
-    def read_split(*args):
-        return _kept(keep, read(*args))
+    def read_split(paths, split, bad_records, at):
+        if keep is not None and split == "dev":
+            # Such records belong to no split; the training split counts them.
+            bad_records = BadRecords(bad_records.skip)
+        return _kept(keep, read(paths, split, bad_records, at))
 
     with tfrecords.ShardedWriter(
         directory, split, options.num_shards
