@@ -29,9 +29,10 @@ stands for `train`'s defaults. All runs have `task.trim_batches`. There is no
 validation during the training, so the last checkpoint is measured, with a
 threshold of 0.5 for `select`.
 
-Columns: `trained` is the number of training records, `score` the accuracy, R2
-(`ratings`) or F1 (`facts`, `questions`), `majority` the accuracy of the most
-frequent label, `labels` the number of labels that the model predicts.
+Columns: `trained` is the number of training records, `score` the accuracy,
+Spearman's correlation (`ratings`) or F1 (`facts`, `questions`), `majority` the
+accuracy of the most frequent label, `labels` the number of labels that the
+model predicts.
 """
 
 import json
@@ -199,7 +200,7 @@ def _questions(values):
 SETS = {
     "few_reviews": Set("classify", _reviews(50)),
     "reviews": Set("classify", _reviews(1000)),
-    "ratings": Set("classify", _ratings, "r2"),
+    "ratings": Set("classify", _ratings, "spearman"),
     "sources": Set("classify", _sources),
     "articles": Set(
         "classify", _articles, sizes={"long_length": 512, "global_length": 64}
