@@ -16,7 +16,10 @@ def main() -> dict[str, float]:
     rows = read("questions.jsonl")
     train, test = rows[:36], rows[36:]
     model = etcmodel.QuestionAnswerer.from_pretrained(
-        "tiny", vocab_file=str(DATA / "vocab.txt")
+        "tiny",
+        vocab_file=str(DATA / "vocab.txt"),
+        long_length=64,
+        global_length=32,
     )
     model.fit(train, epochs=20, small=True, seed=1, verbose=False)
     found = model.predict(test[:3], progress=False)

@@ -26,7 +26,10 @@ def main() -> dict[str, float]:
     rows = read("notices.jsonl")
     train, test = rows[:36], rows[36:]
     model = etcmodel.DocumentClassifier.from_pretrained(
-        "tiny", vocab_file=str(DATA / "vocab.txt")
+        "tiny",
+        vocab_file=str(DATA / "vocab.txt"),
+        long_length=64,
+        global_length=16,
     )
     model.fit(train, epochs=12, small=True, seed=1, verbose=False)
     (answer,) = model.predict(["Snow and wind in Graz tonight."])
