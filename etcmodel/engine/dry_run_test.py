@@ -29,7 +29,7 @@ class DryRunTest(tasks.CommandTestCase):
         )
         # Nine records in batches of 3 for 15 epochs are 45 steps.
         self.assertIn("9 examples in batches of 3: 3 steps an epoch", out)
-        self.assertIn("  long_token_ids: int32(3, 32)\n", out)
+        self.assertIn("  long_token_ids: int32(3, 24)\n", out)
         self.assertIn("  global_token_ids: int32(3, 16)\n", out)
         for pattern in (
             r"Parameters: \d+,\d+\n",

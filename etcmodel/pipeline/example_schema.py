@@ -242,9 +242,11 @@ class ExampleSchema:
             if length is None:
                 length = tf.shape(parsed[f"{field.axis}_token_ids"])[1]
             size = _size(field, sizes)
-            number = length * (size[0] if size else 1)
+            number = tf.cast(length * (size[0] if size else 1), tf.int64)
             # [batch, length * size]
-            value = etc_features.pad(name, value, field.pad, number)
+            value = value.to_tensor(
+                default_value=field.pad, shape=tf.stack([-1, number])
+            )
             # [batch, length] or [batch, length, size]
             value = tf.reshape(value, [-1, length, *size])
         if field.as_steps:

@@ -81,6 +81,9 @@ class TaskModel(abc.ABC):
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
     ANSWER_AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
+    # Whether batches may end after the last token of the longest record.
+    CAN_BE_SHORTER: ClassVar[bool] = True
+
     def __init__(
         self,
         model_options: Any,

@@ -36,6 +36,7 @@ from etcmodel.serving import converted
 from etcmodel.serving import exported
 from etcmodel.serving import rest
 from etcmodel.tasks import registry
+from etcmodel.training import runs
 from etcmodel.weight_paths import get_weight_paths
 from testing import helpers
 from testing import task_answers
@@ -67,7 +68,11 @@ class TasksTest(task_answers.TaskTestCase):
         self.assertContainsSubset(
             ["best_ckpt", "etcmodel.json", "params.yaml", "vocab.txt"], names
         )
-        self.assertEqual(spec.tuned is not None, "tuned.json" in names)
+        records = runs.read(run.model_dir)["records"]
+        is_tuned = spec.tuned is not None and spec.tuned.is_used(
+            records["preprocessing_config"]
+        )
+        self.assertEqual(is_tuned, "tuned.json" in names)
         metrics = task_runs.metrics_of(task)
         self.assertEqual(run.steps, metrics["step"])
         best = spec.recipe.get("best_metric")

@@ -215,7 +215,9 @@ class RecordsTask(base_task.Task):
         lengths = self.task_model.lengths()
         if is_dynamic:
             return dict.fromkeys(lengths)
-        longest = (self.metadata or {}).get("longest", {})
+        longest = {}
+        if self.metadata and self.task_model.CAN_BE_SHORTER:
+            longest = self.metadata.get("longest", {})
         return lengths | {
             name: min(lengths[name], -(-length // _LENGTH_STEP) * _LENGTH_STEP)
             for name, length in longest.items()

@@ -145,6 +145,9 @@ class OpenKP(EtcTaskModel):
     node (ETC paper, section 4.1 and Appendix C).
     """
 
+    # `first_occurrences` may have values beyond the last token.
+    CAN_BE_SHORTER = False
+
     LOSSES = ("cross_entropy",)
 
     def encoder_options(self):
