@@ -12,6 +12,12 @@ from testing.helpers import write_vocab
 
 CITIES = ("Bonn", "Oslo", "Rome")
 _WORDS = "bonn oslo rome jan is he in here it rains where . ?".split()
+# Parameters of `fit`. Without dropout, results do not depend on padding.
+ONE_PLAIN_LAYER = {
+    "task.model.encoder.num_hidden_layers": 1,
+    "task.model.encoder.hidden_dropout_prob": 0.0,
+    "task.model.encoder.attention_probs_dropout_prob": 0.0,
+}
 SIZES = ("--long_length=32", "--global_length=16")
 
 

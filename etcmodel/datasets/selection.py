@@ -96,11 +96,7 @@ def make_format(
         functools.partial(_make, units),
         functools.partial(_check, field),
         sectioned.Fields(
-            text=text_field,
-            query=query_field,
-            id=id_field,
-            label=label_field,
-            title=title_field,
+            text_field, query_field, id_field, label_field, title=title_field
         ),
         f'"{text_field or "paragraphs"}": [["...", ...], ...], "{field}": '
         "[[0, 1], ...]",

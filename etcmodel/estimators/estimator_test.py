@@ -22,6 +22,7 @@ from etcmodel.estimators import estimator
 from etcmodel.estimators import predictors
 from etcmodel.serving import exported
 from etcmodel.training import runs
+from testing.own_documents import ONE_PLAIN_LAYER
 from testing.tasks import run_cli
 from testing.tasks import without_tracing
 from testing.tasks import write_test_vocab
@@ -343,14 +344,7 @@ class KindsTest(tf.test.TestCase):
                 learning_rate=0.05,
                 seed=1,
                 verbose=False,
-                params={
-                    f"task.model.encoder.{name}": value
-                    for name, value in (
-                        ("num_hidden_layers", 1),
-                        ("hidden_dropout_prob", 0.0),
-                        ("attention_probs_dropout_prob", 0.0),
-                    )
-                },
+                params=ONE_PLAIN_LAYER,
             )
         self.model = model
         found = model.predict(["oslo is big", "brno is big"], progress=False)

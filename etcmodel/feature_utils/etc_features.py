@@ -153,22 +153,15 @@ def measure(serialized: bytes) -> dict[str, int]:
     }
 
 
-def pad(
-    name: str,
-    values: tf.RaggedTensor,
-    pad_value: Any,
-    length: int | tf.Tensor,
+def _pad(
+    name: str, values: tf.RaggedTensor, pad_value: int, length: int | tf.Tensor
 ) -> tf.Tensor:
-    """Pads a stored feature to a length, or cuts off padding; graph code.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when the graph runs, if the length is
-            static, and a value beyond it is not padding.
-    """
+    """Pads a stored feature to a length, or cuts off padding."""
     if tf.is_tensor(length):
-        shape = tf.stack([-1, tf.cast(length, tf.int64)])
+        shape = tf.stack([-1, length])
         # [batch, longest]
-        return values.to_tensor(default_value=pad_value, shape=shape)
+        dense = values.to_tensor(default_value=pad_value, shape=shape)
+        return tf.cast(dense, tf.int32)
     beyond = tf.reduce_any(values[:, length:].flat_values != pad_value)
     check = tf.debugging.Assert(
         ~beyond,
@@ -181,7 +174,8 @@ def pad(
     )
     with tf.control_dependencies([check] if check is not None else []):
         # [batch, length]
-        return values.to_tensor(default_value=pad_value, shape=[None, length])
+        dense = values.to_tensor(default_value=pad_value, shape=[None, length])
+    return tf.cast(dense, tf.int32)
 
 
 def parse(
@@ -225,6 +219,5 @@ def parse(
             longest = [x.bounding_shape(axis=1) for x in group.values()]
             length = tf.reduce_max(tf.stack(longest))
         for name, values in group.items():
-            padded = pad(name, values, FEATURES[name], length)
-            parsed[name] = tf.cast(padded, tf.int32)
+            parsed[name] = _pad(name, values, FEATURES[name], length)
     return parsed

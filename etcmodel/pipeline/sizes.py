@@ -8,6 +8,9 @@ from etcmodel.feature_utils.etc_features import LENGTHS
 from etcmodel.pipeline import shards
 from etcmodel.pipeline.spec import TaskSpec
 
+# Batches are padded to a multiple of this length.
+_STEP = 8
+
 
 def find_sizes(
     spec: TaskSpec, metadata: Mapping[str, Any] | None, model_params: Any
@@ -43,6 +46,23 @@ def find_sizes(
             f"{', '.join(sorted(known))}. Preprocess the data again."
         )
     return sizes
+
+
+def shorten(
+    lengths: Mapping[str, int], longest: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns the static lengths of batches: those of the longest inputs.
+
+    They are multiples of 8, and at most `lengths`. Padding does not change the
+    model's outputs, but dropout depends on the length. Example: lengths of
+    `{"long_length": 4096, "global_length": 512}` and longest inputs of
+    `{"long_length": 83}` give `{"long_length": 88, "global_length": 512}`.
+    """
+    return dict(lengths) | {
+        name: min(lengths[name], -(-length // _STEP) * _STEP)
+        for name, length in longest.items()
+        if name in lengths
+    }
 
 
 def _length(name: str, sizes: Mapping[str, Any], length: int) -> int:

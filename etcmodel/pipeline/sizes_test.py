@@ -28,6 +28,23 @@ class SizesTest(absltest.TestCase):
             self._find(long_length=8, global_length=2),
         )
 
+    def test_shorten(self):
+        """Lengths are multiples of 8, and at most the model's."""
+        lengths = {"long_length": 40, "global_length": 20}
+        for longest, expected in (
+            ({}, (40, 20)),
+            ({"long_length": 16}, (16, 20)),
+            ({"long_length": 17, "global_length": 1}, (24, 8)),
+            ({"long_length": 39, "global_length": 33}, (40, 20)),
+        ):
+            found = sizes.shorten(lengths, longest)
+            self.assertEqual(expected, tuple(found.values()))
+        # Lengths of segments do not change.
+        self.assertEqual(
+            {"block_length": 9},
+            sizes.shorten({"block_length": 9}, {"long_length": 3}),
+        )
+
     def test_records_of_earlier_versions(self):
         """Accepts records without optional sizes; omits empty ones."""
         spec = registry.get("classify")

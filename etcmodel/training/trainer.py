@@ -44,8 +44,6 @@ from etcmodel.training import lifted
 
 # Avoids division by zero when all weights of a batch are 0.
 _EPSILON = 1e-5
-# Batches are padded to a multiple of this length.
-_LENGTH_STEP = 8
 # Maximum number of batches whose records are sorted by length together.
 _SORTED_BATCHES = 16
 
@@ -205,24 +203,13 @@ class RecordsTask(base_task.Task):
         return model
 
     def _batch_lengths(self, is_dynamic: bool) -> dict[str, int | None]:
-        """Returns the lengths of batches: those of the longest record.
-
-        They are at most the model's, and static unless `is_dynamic`. Padding
-        does not change the model's outputs, but dropout depends on the length.
-        Example: for a `long_length` of 4,096 and records of at most 83 tokens,
-        the length is 88.
-        """
+        """Returns the lengths of batches; None for that of the longest row."""
         lengths = self.task_model.lengths()
         if is_dynamic:
             return dict.fromkeys(lengths)
-        longest = {}
-        if self.metadata and self.task_model.CAN_BE_SHORTER:
-            longest = self.metadata.get("longest", {})
-        return lengths | {
-            name: min(lengths[name], -(-length // _LENGTH_STEP) * _LENGTH_STEP)
-            for name, length in longest.items()
-            if name in lengths
-        }
+        if not self.task_model.CAN_BE_SHORTER:
+            return lengths
+        return sizes.shorten(lengths, (self.metadata or {}).get("longest", {}))
 
     def describe_encoder(
         self, model: tf.keras.Model

@@ -263,7 +263,6 @@ def make_format(
     Args:
         text_field: name of the field with the document, instead of the usual
             names (see `sectioned.Fields`).
-        title_field: name of the field with the title.
         query_field: name of the field with the query.
         id_field: name of the field with the id.
         label_field: name of the field with the label.
@@ -276,6 +275,7 @@ def make_format(
         labels: the known labels, if any. They set the spelling: `"3.0"` becomes
             `"3"` if `"3"` is known, and `"3"` becomes `"3.0"` if only `"3.0"`
             is known.
+        title_field: name of the field with the title, if there is one.
 
     Raises:
         ValueError: `label_kind` has another value.
@@ -289,11 +289,7 @@ def make_format(
         functools.partial(_make, label_kind, Names(labels)),
         functools.partial(_check, label_field or LABEL_FIELDS[0]),
         sectioned.Fields(
-            text=text_field,
-            query=query_field,
-            id=id_field,
-            label=label_field,
-            title=title_field,
+            text_field, query_field, id_field, label_field, title=title_field
         ),
         f'"{text_field or "text"}": "...", "{label_field or "label"}": "..."',
         LABEL_FIELDS,
