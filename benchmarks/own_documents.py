@@ -7,7 +7,8 @@ same records:
 *   `authors`: predicts the author of a passage of 1,800 words from a held-out
     novel, with the whole passage or its first 384 tokens. The baselines are
     logistic regression on TF-IDF (of the whole passage or its first 350 words)
-    and on BERT's mean vector (the mean over all chunks of 256 tokens).
+    and on the mean vectors of each of BERT's layers (the mean over all chunks
+    of 256 tokens).
 *   `squad`: trains on `--train` and answers the questions of `--dev`; without
     `--dev`, five-fold cross-validation, split by article. The baseline is the
     same BERT as an extractive model on windows of 384 tokens.
@@ -117,10 +118,13 @@ class Measurement:
         for name, model, inputs in (
             ("TF-IDF of words, whole passages", words, texts),
             (f"TF-IDF of words, first {_FIRST_WORDS} words", words, first),
-            (
-                "mean vectors of 256 tokens",
-                make_pipeline(StandardScaler(), regression),
-                vectors,
+            *(
+                (
+                    f"mean vectors of 256 tokens, layer {i + 1}",
+                    make_pipeline(StandardScaler(), regression),
+                    [group[i] for group in vectors],
+                )
+                for i in range(bert.sizes["num_hidden_layers"])
             ),
         ):
             start = time.perf_counter()

@@ -103,7 +103,7 @@ def _inputs(ids) -> dict[str, tf.Tensor]:
 def mean_vectors(
     source: Bert, texts: Sequence[str], size: int = 256
 ) -> np.ndarray:
-    """Returns a vector per text: the mean over chunks of their mean vectors.
+    """Returns each layer's vectors of texts: means over chunks' mean vectors.
 
     Args:
         source: the BERT.
@@ -111,10 +111,14 @@ def mean_vectors(
         size: number of tokens per chunk, with `[CLS]` and `[SEP]`.
 
     Returns:
-        Vectors `<float32>[texts, hidden]`.
+        Vectors `<float32>[layers, texts, hidden]`, from the first layer on.
     """
     encoder, tokenizer = make_encoder(source), _tokenizer(source)
-    encode = tf.function(lambda x: encoder(_inputs(x))["sequence_output"])
+    # [layers, chunks, longest, hidden]
+    encode = tf.function(
+        lambda x: tf.stack(encoder(_inputs(x))["encoder_outputs"]),
+        reduce_retracing=True,
+    )
     cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     vectors = []
     for text in texts:
@@ -126,11 +130,11 @@ def mean_vectors(
         # [chunks, longest]
         padded = tf.ragged.constant(chunks, tf.int32).to_tensor()
         mask = tf.cast(padded != 0, tf.float32)[..., tf.newaxis]
-        # [chunks, hidden]
-        sums = tf.reduce_sum(encode(padded) * mask, axis=1)
+        # [layers, chunks, hidden]
+        sums = tf.reduce_sum(encode(padded) * mask, axis=2)
         means = sums / tf.reduce_sum(mask, axis=1)
-        vectors.append(tf.reduce_mean(means, axis=0))
-    return np.stack(vectors)
+        vectors.append(tf.reduce_mean(means, axis=1))
+    return np.stack(vectors, axis=1)
 
 
 def _tokenizer(source: Bert) -> tokenization.FullTokenizer:

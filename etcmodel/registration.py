@@ -35,6 +35,7 @@ SERIALIZABLE = {
     "models.span_prediction": ("SpanPredictionHead",),
     "tasks.documents.span_model": ("SpanAnswerHead",),
     "tasks.classify.model": ("DocumentHead",),
+    "tasks.classify.standardization": ("RunningStandardization",),
     "tasks.nq.model": ("NQHead",),
     "tasks.openkp.layers": ("NgramHead", "VisualEmbedding"),
     "tasks.select.model": ("SelectionHead",),

@@ -1,6 +1,7 @@
 import os
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -117,6 +118,33 @@ class LiftTest(CommandTestCase, parameterized.TestCase):
         ):
             flags = [*flags, "--overwrite", f"--num_hidden_layers={layers}"]
             self.assert_fails(self.lift(*flags), message)
+
+    def test_read_twice_with_only_the_first_layers(self):
+        """Of three layers, the last one is not used."""
+        shapes = dict(small_berts.SHAPES)
+        for name, shape in small_berts.SHAPES.items():
+            if ".1." in name:
+                shapes[name.replace(".1.", ".2.")] = shape
+        weights = small_berts.make_weights(shapes=shapes)
+        small_berts.write_hugging_face(
+            self.source, weights, num_hidden_layers=3
+        )
+        self.assert_succeeds(
+            self.lift("--model=read_twice", "--num_hidden_layers=1")
+        )
+        model = models.ReadTwiceModel(
+            self.written_config(models.ReadTwiceConfig)
+        )
+        checkpoints.load_read_twice(model, self.output)
+        kernels = [
+            x.numpy()
+            for path, x in get_weight_paths(model).items()
+            if path.endswith("inner_layer/layers_0/kernel")
+        ]
+        self.assertLen(kernels, 2)
+        for i in range(2):
+            expected = weights[f"encoder.layer.{i}.intermediate.dense.kernel"]
+            self.assertTrue(any(np.array_equal(expected, x) for x in kernels))
 
     def test_only_the_first_layers(self):
         self.assert_succeeds(self.lift("--num_hidden_layers=1"))

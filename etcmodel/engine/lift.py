@@ -54,10 +54,10 @@ class Options:
             attention.
         local_radius: number of tokens on each side that a long token attends
             to; by default the preset's.
-        num_hidden_layers: number of layers; by default all. For ETC, only the
-            first layers are used, without BERT's head. For ReadTwice, these are
-            the layers of the first read; BERT's remaining layers initialize the
-            second read, as in the paper's "SS, 10L".
+        num_hidden_layers: number of layers; by default all. BERT's first layers
+            are used, without its head if layers are left out. For ReadTwice,
+            this is the number of layers of the first read; BERT's next layers
+            initialize the second read, as in the paper's "SS, 10L".
         overwrite: replace the output directory if it exists.
     """
 
@@ -142,8 +142,6 @@ def _lift(options: Options, folder: str, reporter: Reporter):
     source, is_etc = options.from_, options.model == "etc"
     reporter.note(f"Reading {source}.")
     bert = checkpoints.read_bert(source)
-    if is_etc and options.num_hidden_layers is not None:
-        bert = bert.first_layers(options.num_hidden_layers)
     vocab_file = options.vocab_file or bert.vocab_file
     if vocab_file is None:
         raise UserError(
@@ -160,6 +158,15 @@ def _lift(options: Options, folder: str, reporter: Reporter):
         ),
     }
     config_class, model_class, save = kinds[options.model]
+    layers = options.num_hidden_layers
+    if layers is not None:
+        if not is_etc:
+            preset = config_class.from_preset(options.preset)
+            layers = min(
+                layers + preset.second_read_num_new_layers,
+                bert.sizes["num_hidden_layers"],
+            )
+        bert = bert.first_layers(layers)
     changes = {"vocab_file": vocab_file}
     if is_etc:
         changes["question_words_in_global"] = options.question_words_in_global

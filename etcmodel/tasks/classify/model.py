@@ -11,16 +11,21 @@ from etcmodel.layers import keras_compat
 from etcmodel.models.heads import make_logits_layer
 from etcmodel.ops import shapes
 from etcmodel.pipeline.task_model import EtcTaskModel
+from etcmodel.tasks.classify.standardization import RunningStandardization
 from etcmodel.tasks.classify.task import TASK
 
 POOLINGS = ("cls", "mean", "max")
+# How much faster than the encoder the head learns. The size of Adam's steps
+# depends on the rate, not on the gradient; larger inputs thus learn faster.
+_GAIN = 20.0
 
 
 @tf.keras.utils.register_keras_serializable(package="etcmodel")
 class DocumentHead(graph_layer.GraphLayer):
     """Computes a document's logits from one vector; see `ClassifyModelOptions`.
 
-    With a `vocab_size`, a linear function of `word_counts` is added to them.
+    The vector is standardized by the vectors of the training documents. With a
+    `vocab_size`, a linear function of `word_counts` is added to the logits.
     Raises a ValueError if the pooling is unknown or there is no label.
     """
 
@@ -52,8 +57,11 @@ class DocumentHead(graph_layer.GraphLayer):
         self.initializer_range = initializer_range
         self.vocab_size = vocab_size
         self.drop = RecomputingDropout(hidden_dropout_prob)
+        self.standardize = RunningStandardization(
+            name="standardize", dtype="float32"
+        )
         self.logits = make_logits_layer(
-            num_outputs, initializer_range, "logits"
+            num_outputs, initializer_range / _GAIN, "logits"
         )
         self.word_logits = None
         if vocab_size is not None:
@@ -67,7 +75,10 @@ class DocumentHead(graph_layer.GraphLayer):
 
     def build(self, input_shape):
         """Builds the layers from the width of `long_output`."""
-        keras_compat.build_once(self.logits, (None, input_shape[-1]))
+        # [batch, hidden]
+        shape = (None, input_shape[-1])
+        keras_compat.build_once(self.standardize, shape)
+        keras_compat.build_once(self.logits, shape)
         if self.word_logits is not None:
             keras_compat.build_once(self.word_logits, (None, self.vocab_size))
         super().build(input_shape)
@@ -94,6 +105,9 @@ class DocumentHead(graph_layer.GraphLayer):
             pooled = pool(
                 tf.cast(long_output, tf.float32), is_text, self.pooling
             )
+        pooled = _GAIN * self.standardize(
+            pooled, tf.reduce_any(is_text, axis=1), training=training
+        )
         # [batch, num_outputs]
         logits = self.logits(self.drop(pooled, training=training))
         if self.word_logits is None:

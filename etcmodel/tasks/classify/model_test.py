@@ -53,8 +53,10 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         )
         head(*inputs)
         kernel = np.array([[1.0, 10.0], [2.0, 20.0]], np.float32)
-        head.set_weights([kernel, np.array([0.5, 0.0], np.float32)])
-        total = pooled[0] + 2 * pooled[1]
+        head.logits.set_weights([kernel, np.array([0.5, 0.0], np.float32)])
+        head.standardize.mean.assign([1.0, 0.0])
+        head.standardize.variance.assign([4.0, 25.0])
+        total = 20 * ((pooled[0] - 1) / 2 + 2 * pooled[1] / 5)
         self.assertAllClose([[total + 0.5, 10 * total]], head(*inputs))
 
     def test_logits_of_word_counts(self):
