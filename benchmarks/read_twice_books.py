@@ -5,7 +5,10 @@ spans of all novels but one. It answers the questions about that novel, each
 with the whole novel as one request of raw text:
 
     python -m benchmarks.read_twice_books --input=qaps.csv \
-        --squad=more_train.json --lift=all-MiniLM-L6-v2 --layers=3
+        --squad=more_train.json --lift=all-MiniLM-L6-v2 --layers=1
+
+`--layers` is the number of layers of the first read; the second read has two
+more, which BERT's next layers initialize.
 
 `CLS` has a memory for each segment, `E` one for each mention, and `SS` only
 each segment's own memories; their difference is what the memory adds.

@@ -43,6 +43,11 @@ make_environment() {
     "environment. On Debian and Ubuntu, install the venv package:" \
     "apt-get install python3-venv"
   echo "Installing the packages of requirements.txt (a few minutes, 2.5 GB)"
+  if "$PYTHON" -c 'import sys; sys.exit(sys.version_info >= (3, 11))'; then
+    # The pip that comes with Python 3.10 takes very long to choose versions.
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --upgrade \
+      pip || fail "pip could not be updated. See its messages above."
+  fi
   "$PYTHON" -m pip install --quiet --disable-pip-version-check \
     -r requirements.txt || fail "the packages could not be installed. See pip's" \
     "messages above, and check that PyPI is reachable."
