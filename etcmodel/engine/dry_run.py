@@ -31,9 +31,8 @@ def describe(params) -> str:
         inputs, *_ = trainer.train_dataset.element_spec
     lines = [f"{name}: {x.dtype.name}{x.shape}" for name, x in inputs.items()]
     sizes = [np.prod(x.shape) for x in trainer.model.trainable_variables]
-    number = f"Parameters: {int(sum(sizes)):,}"
-    if params.task.lora_rank:
-        number = runner_lib.describe_lora(params, trainer.model)
+    number = runner_lib.describe_trained(params, trainer.model)
+    number = number or f"Parameters: {int(sum(sizes)):,}"
     # Linux reports `ru_maxrss` in kilobytes.
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return "\n".join(

@@ -228,17 +228,21 @@ def report_notes(
             reporter.note(text)
 
 
-def describe_lora(params, model) -> str:
-    """Returns a sentence about the number of weights that are trained."""
+def describe_trained(params, model) -> str:
+    """Returns sentences about a part of the weights that is trained.
+
+    Returns an empty text if all weights are trained.
+    """
+    task = params.task
+    if not (task.lora_rank or task.freeze_encoder):
+        return ""
     trained, total = (
         sum(math.prod(x.shape) for x in weights) / 1e6
         for weights in (model.trainable_variables, model.variables)
     )
-    text = (
-        f"Training {trained:.3g} of {total:.4g} million weights (LoRA of rank "
-        f"{params.task.lora_rank})."
-    )
-    if not params.task.init_checkpoint:
+    how = f"LoRA of rank {task.lora_rank}" if task.lora_rank else "the head"
+    text = f"Training {trained:.3g} of {total:.4g} million weights ({how})."
+    if not task.init_checkpoint:
         text += (
             " The other weights are random and stay so. Give pre-trained "
             "weights as `init_checkpoint`."

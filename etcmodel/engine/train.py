@@ -243,6 +243,6 @@ def _run(options, spec, params, mode: str, watch, reporter) -> None:
         model = runner.trainer.model
         runs.save(task, model, spec, options.experiment, model_dir)
         runs.keep_tuned(spec, params.task.init_checkpoint, model_dir)
-        if params.task.lora_rank:
-            reporter.note(runner_lib.describe_lora(params, model))
+        if trained := runner_lib.describe_trained(params, model):
+            reporter.note(trained)
         runner_lib.run_mode(runner, params, mode, watch)

@@ -271,9 +271,10 @@ def check_same(params, metadata, spec: TaskSpec, model_dir: str) -> None:
         )
     pairs = {"task": (note["task"], spec.name)}
     before = read_params(model_dir)["task"]
-    rank = getattr(params.task, "lora_rank", 0)
-    # Runs of older versions have no LoRA.
-    pairs["task.lora_rank"] = (before.get("lora_rank", 0), rank)
+    # Runs of older versions have neither.
+    for name, default in (("lora_rank", 0), ("freeze_encoder", False)):
+        now = getattr(params.task, name, default)
+        pairs[f"task.{name}"] = (before.get(name, default), now)
     saved = _flat(before["model"])
     model = _flat(params.task.model.as_dict())
     pairs |= {

@@ -89,6 +89,7 @@ class RecordsConfig(cfg.TaskConfig):
             TPUs need a fixed length. Not for ReadTwice.
         lora_rank: rank of LoRA, which trains small updates of a frozen
             encoder; 0 to train the whole encoder. See `models.add_lora`.
+        freeze_encoder: whether to train the head alone, which is faster.
     """
 
     train_data: cfg.DataConfig = dataclasses.field(
@@ -103,6 +104,7 @@ class RecordsConfig(cfg.TaskConfig):
     )
     trim_batches: bool = False
     lora_rank: int = 0
+    freeze_encoder: bool = False
 
 
 class RecordsTask(base_task.Task):
@@ -150,12 +152,13 @@ class RecordsTask(base_task.Task):
                 f"task.lora_rank is {params.lora_rank}, but must be at least "
                 "0. Set it to 8, or to 0 to train the whole encoder."
             )
-        try:
-            self.task_model = spec.make_model(
-                params.model,
-                params,
-                self.sizes,
+        if params.lora_rank and params.freeze_encoder:
+            raise UserError(
+                "task.freeze_encoder trains the head alone, and task.lora_rank "
+                "updates of the encoder. Set only one of them."
             )
+        try:
+            self.task_model = spec.make_model(params.model, params, self.sizes)
         except ValueError as error:
             raise UserError(f"task: {error}") from error
         # Thread-local, because each replica is traced in its own thread.
@@ -178,14 +181,8 @@ class RecordsTask(base_task.Task):
         Raises a `UserError` if the configuration is invalid for these lengths.
         """
         encoder = self.task_config.model.encoder
-        options = {
-            name: getattr(encoder, name)
-            for name in (
-                "use_one_hot_embeddings",
-                "use_one_hot_relative_embeddings",
-            )
-            if hasattr(encoder, name)
-        }
+        names = ("use_one_hot_embeddings", "use_one_hot_relative_embeddings")
+        options = {x: getattr(encoder, x) for x in names if hasattr(encoder, x)}
         config = self.encoder_config()
         try:
             lengths = self._batch_lengths(self.task_config.trim_batches)
@@ -200,6 +197,8 @@ class RecordsTask(base_task.Task):
             lora.add_lora(
                 files.find_encoder(encoder), self.task_config.lora_rank
             )
+        if self.task_config.freeze_encoder:
+            files.find_encoder(encoder).trainable = False
         return model
 
     def _batch_lengths(self, is_dynamic: bool) -> dict[str, int | None]:
