@@ -17,7 +17,8 @@ _EXAMPLES = {
     "docs/read_twice.md": 1,
 }
 # Page and language of blocks -> their test, which names the page. The other
-# blocks have a comment: `<!-- tested: FILE -->` or `<!-- not run: REASON -->`.
+# blocks have a comment: `<!-- tested: FILE -->` or `<!-- not run: REASON -->`,
+# which also excepts a block from its page's test.
 _TESTS = {
     ("docs/get_started.md", "sh"): "etcmodel/cli/get_started_page_test.py",
     ("docs/get_started.md", "text"): "etcmodel/cli/get_started_page_test.py",
@@ -46,7 +47,12 @@ class ReadmeTest(unittest.TestCase):
                 self.assertTrue(expected)
                 self.assertEqual(printed.getvalue().splitlines(), expected)
 
+    def test_readme_stays_short(self):
+        text = (ROOT / "README.md").read_text("utf-8")
+        self.assertLessEqual(len(text.splitlines()), 150)
+
     def test_examples_are_those_of_the_programs(self):
+        """Comments show what is printed; tests of the programs check them."""
         text = (ROOT / "README.md").read_text("utf-8")
         examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         for name, example in zip(
@@ -54,6 +60,7 @@ class ReadmeTest(unittest.TestCase):
         ):
             code = (ROOT / f"examples/{name}.py").read_text("utf-8")
             program = {line.strip() for line in code.splitlines()}
+            self.assertRegex(example, r"print\(.*\)  # ")
             for line in example.splitlines():
                 if "import" not in line:
                     self.assertIn(line.strip(), program)
@@ -80,7 +87,7 @@ class ReadmeTest(unittest.TestCase):
                 if kind == "tested":
                     test = reason
                 where = f"{page}: {block[:60]!r}"
-                if test:
+                if test and kind != "not run":
                     code = (ROOT / test).read_text("utf-8")
                     self.assertIn(path.name, code, where)
                 else:

@@ -21,7 +21,11 @@ def main() -> dict[str, float]:
         long_length=64,
         global_length=32,
     )
-    model.fit(train, epochs=20, small=True, seed=1, verbose=False)
+    model.fit(train, epochs=60, small=True, seed=1, verbose=False)
+    question = "Where does Eva live?"
+    text = "Eva works as a cook. A cat sleeps on the stairs. Eva lives in Oslo."
+    (answer,) = model.predict([{"question": question, "text": text}])
+    print(answer["answer"])  # Oslo
     found = model.predict(test[:3], progress=False)
     for row, answer in zip(test, found, strict=False):
         text = answer["answer"] or "no answer"

@@ -33,7 +33,8 @@ def main() -> dict[str, float]:
     )
     model.fit(train, epochs=12, small=True, seed=1, verbose=False)
     (answer,) = model.predict(["Snow and wind in Graz tonight."])
-    print(answer["label"], answer["probabilities"])
+    print(answer["label"])  # weather
+    print(answer["probabilities"])
     metrics = model.evaluate(test, progress=False)
     print(f"Accuracy on {len(test)} others: {metrics['accuracy']:.0%}")
     return metrics

@@ -21,7 +21,7 @@ def main() -> dict[str, float]:
         long_length=64,
         global_length=32,
     )
-    model.fit(train, epochs=20, small=True, seed=1, verbose=False)
+    model.fit(train, epochs=40, small=True, seed=1, verbose=False)
     (units,) = model.predict(test[:1], progress=False)
     print(test[0]["query"])
     for unit in sorted(units, key=lambda x: -x["probability"])[:3]:

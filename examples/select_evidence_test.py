@@ -15,6 +15,7 @@ class ExampleTest(tf.test.TestCase):
             metrics = select_evidence.main()
         fit.assert_called_once()
         self.assertGreaterEqual(metrics["mean_average_precision"], 0.9)
+        self.assertGreaterEqual(metrics["f1"], 0.9)
 
 
 if __name__ == "__main__":

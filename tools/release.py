@@ -5,8 +5,8 @@
 Needs no network once `.venv` exists. The steps: the checkout is clean; the
 version in `etcmodel/__init__.py` is that of `CITATION.cff` and of the newest
 section of `CHANGELOG.md`, which has a date; all tests pass; a wheel and a
-source distribution are built; the wheel runs, alone with the packages that each
-extra for users needs (`PROGRAMS`).
+source distribution are built; pip installs both in new environments; the wheel
+runs, alone with the packages that each extra for users needs (`PROGRAMS`).
 """
 
 import datetime
@@ -17,8 +17,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Sequence
 
 import yaml
 from packaging.requirements import Requirement
@@ -40,6 +38,10 @@ PROGRAMS = {
     "hub": "import etcmodel.estimators.sources, huggingface_hub",
     "serve": "import etcmodel.serving.server",
     "onnx": "import etcmodel.serving.converted, tf2onnx",
+    "docs": (
+        "import mkdocs.commands.build, mkdocs_jupyter.plugin, material;"
+        "import mkdocstrings, mkdocstrings_handlers.python"
+    ),
 }
 
 
@@ -87,10 +89,10 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     return [folder / f"{name}-py3-none-any.whl", folder / f"{name}.tar.gz"]
 
 
-def requirements_of(extra: str) -> set[str]:
+def requirements_of(extra: str, package: str = "etcmodel") -> set[str]:
     """Returns the installed packages that an extra needs, and theirs."""
     found: set[tuple[str, str]] = set()
-    waiting = [("etcmodel", extra)]
+    waiting = [(package, extra)]
     while waiting:
         name, wanted = waiting.pop()
         if (name, wanted) in found:
@@ -103,14 +105,10 @@ def requirements_of(extra: str) -> set[str]:
     return {name for name, _ in found} - {"etcmodel"}
 
 
-def install(
-    wheel: pathlib.Path, packages: Sequence[str], folder: pathlib.Path
-) -> None:
-    """Unpacks a wheel into a folder, with links to other packages' files."""
-    with zipfile.ZipFile(wheel) as files:
-        files.extractall(folder)
+def link(packages: set[str], folder: pathlib.Path) -> None:
+    """Makes links to the files of installed packages."""
     owners = importlib.metadata.packages_distributions()
-    for name in packages:
+    for name in sorted(packages):
         distribution = importlib.metadata.distribution(name)
         places = set()
         for file in distribution.files or ():
@@ -128,30 +126,64 @@ def install(
                 os.symlink(distribution.locate_file(place), target)
 
 
-def try_out(wheel: pathlib.Path, extra: str) -> None:
+def install(package: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Installs a wheel or a source distribution in a new environment.
+
+    The environment has no other packages: `pip` and `hatchling`, which builds
+    the source distribution, are those of this environment.
+
+    Returns:
+        The environment's interpreter.
+
+    Raises:
+        SystemExit: the package cannot be installed.
+    """
+    python = folder / "bin/python"
+    command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    subprocess.run(command, check=True)
+    command = [str(python), "-m", "pip", "install", "--no-index", "--no-deps"]
+    command += ["--disable-pip-version-check", "--no-build-isolation"]
+    tools = {"pip", *requirements_of("", "hatchling")}
+    _run([*command, str(package)], tools, f"The installation of {package.name}")
+    return python
+
+
+def try_out(python: pathlib.Path, extra: str) -> None:
     """Runs the program of an extra with nothing but its packages.
+
+    Args:
+        python: interpreter of an environment with the wheel, see `install`.
+        extra: the extra, or "".
 
     Raises:
         SystemExit: the program fails.
     """
+    commands = [[str(python), "-c", PROGRAMS[extra]]]
+    if extra == "tasks":
+        commands.append([str(python.parent / "etcmodel"), "--version"])
+    for command in commands:
+        _run(command, requirements_of(extra), f"The extra {extra!r}")
+
+
+def _run(command: list[str], packages: set[str], what: str) -> None:
+    """Runs a command in a new folder, with links to packages."""
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        install(wheel, sorted(requirements_of(extra)), folder)
-        code = f"import sys; sys.path.insert(0, {name!r}); {PROGRAMS[extra]}"
-        keras = "0" if extra in ("", "text") else "1"
+        link(packages, pathlib.Path(name))
+        keras = "1" if "tf-keras" in packages else "0"
         done = subprocess.run(
-            # Without this environment's packages.
-            [sys.executable, "-I", "-S", "-c", code],
-            env={**os.environ, "TF_USE_LEGACY_KERAS": keras},
-            cwd=folder,
+            command,
+            env={
+                **os.environ,
+                "PYTHONPATH": name,
+                "TF_USE_LEGACY_KERAS": keras,
+            },
+            cwd=name,
             capture_output=True,
             text=True,
             check=False,
         )
     if done.returncode:
-        raise SystemExit(
-            f"The wheel with the extra {extra!r} fails:\n{done.stderr}"
-        )
+        raise SystemExit(f"{what} fails:\n{done.stderr}")
 
 
 def main() -> None:
@@ -163,9 +195,13 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "tools.run_tests"], check=True)
     folder = ROOT / "dist"
     folder.mkdir(exist_ok=True)
-    files = wheel, _ = build(folder)
-    for extra in PROGRAMS:
-        try_out(wheel, extra)
+    files = wheel, source = build(folder)
+    with tempfile.TemporaryDirectory() as name:
+        environments = pathlib.Path(name)
+        install(source, environments / "source")
+        python = install(wheel, environments / "wheel")
+        for extra in PROGRAMS:
+            try_out(python, extra)
     print(f"Version {version} is ready: {', '.join(map(str, files))}")
     print(f"Tag it: git tag v{version}")
 

@@ -30,14 +30,16 @@ class VersionsTest(unittest.TestCase):
 
 
 class PackagesTest(unittest.TestCase):
-    """Builds the packages, and runs the wheel without other packages."""
+    """Builds and installs the packages, and runs the wheel with few others."""
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        cls.wheel, cls.source = release.build(pathlib.Path(folder.name))
+        cls.folder = pathlib.Path(folder.name)
+        cls.wheel, cls.source = release.build(cls.folder)
+        cls.python = release.install(cls.wheel, cls.folder / "from_wheel")
 
     def test_files(self):
         with zipfile.ZipFile(self.wheel) as wheel:
@@ -56,10 +58,23 @@ class PackagesTest(unittest.TestCase):
         for name in ("README.md", "run_tests.sh", "etcmodel/readme_test.py"):
             self.assertIn(name, names)
 
+    def test_the_source_distribution_installs_the_same(self):
+        release.install(self.source, self.folder / "from_source")
+        files = [
+            {
+                path.relative_to(self.folder / name): path.read_bytes()
+                for path in (self.folder / name).glob("lib/*/*/etcmodel/**/*")
+                if path.is_file() and "__pycache__" not in path.parts
+            }
+            for name in ("from_wheel", "from_source")
+        ]
+        self.assertGreater(len(files[0]), 100)
+        self.assertEqual(*files)
+
     def test_each_extra_has_what_its_program_needs(self):
         for extra in release.PROGRAMS:
             with self.subTest(extra):
-                release.try_out(self.wheel, extra)
+                release.try_out(self.python, extra)
 
     def test_a_missing_package_is_an_error(self):
         program = release.PROGRAMS["tasks"]
@@ -67,7 +82,7 @@ class PackagesTest(unittest.TestCase):
             mock.patch.dict(release.PROGRAMS, text=program),
             self.assertRaisesRegex(SystemExit, r"etcmodel\[tasks\]"),
         ):
-            release.try_out(self.wheel, "text")
+            release.try_out(self.python, "text")
 
 
 if __name__ == "__main__":

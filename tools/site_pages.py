@@ -23,14 +23,24 @@ _FILES = {
     "security.md": "SECURITY.md",
     "CITATION.cff": "CITATION.cff",
 }
-# Page -> title and modules. A package that defines `__all__` stands for its
-# names, any other module for all public names in it.
+# Page -> title and modules or names in modules. A package that defines
+# `__all__` stands for its names, any other module for all public names in it.
 REFERENCE = {
     "layers": ("Layers", ("etcmodel.layers",)),
     "models": ("Models", ("etcmodel.models",)),
     "feature_utils": ("Features", ("etcmodel.feature_utils",)),
     "layout": ("Layouts", ("etcmodel.feature_utils.layout",)),
-    "attention": ("Attention", ("etcmodel.ops.attention",)),
+    "text": (
+        "Tokenizers and sentences",
+        tuple(
+            f"etcmodel.feature_utils.text.{name}"
+            for name in ("tokenizers", "tokenizer_settings", "sentences")
+        ),
+    ),
+    "attention": (
+        "Attention",
+        ("etcmodel.ops.attention", "etcmodel.ops.compilation.elementwise_jit"),
+    ),
     "checkpoints": ("Checkpoints", ("etcmodel.checkpoints",)),
     "estimators": (
         "Your own documents in Python",
@@ -39,6 +49,45 @@ REFERENCE = {
             "etcmodel.estimators.predictors",
             "etcmodel.estimators.results",
             "etcmodel.errors",
+        ),
+    ),
+    "datasets": (
+        "Datasets",
+        (
+            "etcmodel.datasets",
+            "etcmodel.readers.records.Format",
+            *(
+                f"etcmodel.datasets.{name}"
+                for name in (
+                    *("classification.metrics", "selection"),
+                    *("question_answering.predictions", "hotpotqa.predictions"),
+                    *("hotpotqa.augmentation", "nq.predictions", "openkp"),
+                    *("wikihop", "triviaqa", "narrativeqa.metrics"),
+                )
+            ),
+        ),
+    ),
+    "pipeline": (
+        "Tasks of your own",
+        tuple(
+            f"etcmodel.pipeline.{name}"
+            for name in (
+                *("spec.TaskSpec", "spec.Experiment", "spec.Tuned"),
+                *("preprocessor.Preprocessor", "preprocessor.EtcPreprocessor"),
+                *("preprocessor.Encoded", "preprocessor.Labelled"),
+                *("raw_inputs.RawInput", "example_schema.ExampleSchema"),
+                *("example_schema.Field", "task_model.TaskModel"),
+                *("task_model.AnswerModel", "task_model.EtcTaskModel"),
+                "task_model.Term",
+            )
+        ),
+    ),
+    "inspection": (
+        "Maps and converted models",
+        (
+            "etcmodel.inspection.map_records.map_layout",
+            "etcmodel.inspection.map_page.write_page",
+            "etcmodel.serving.converted.ConvertedModel",
         ),
     ),
     "engine": (
@@ -87,11 +136,15 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """Changes links of notebooks, which are no Markdown, to links to pages."""
+    """Changes links that are no Markdown: of notebooks, and of HTML in pages.
+
+    A page is a folder, so files beside its source are in the folder above.
+    """
     del config, files
     if page.file.src_uri.endswith(".ipynb"):
-        return re.sub(r'href="\.\./docs/(\w+)\.md', r'href="../../\1/', html)
-    return html
+        html = re.sub(r'href="\.\./docs/(\w+)\.md', r'href="../../\1/', html)
+        return re.sub(r'href="(\w+\.py)"', r'href="../\1"', html)
+    return html.replace('<img src="images/', '<img src="../images/')
 
 
 def public_names(module: str) -> list[str]:

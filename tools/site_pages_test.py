@@ -1,5 +1,6 @@
 """Builds the documentation's site, with warnings as errors."""
 
+import html
 import os
 import pathlib
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.parse
 
 import etcmodel
 from etcmodel.cli import command_line
@@ -38,19 +40,41 @@ class SiteTest(unittest.TestCase):
             for path in cls.site.rglob("*.html")
         }
 
-    def test_the_reference_has_all_public_names(self):
-        found = {
-            name.split(".")[-1]
-            for page, text in self.pages.items()
+        cls.entries = {
+            name
+            for page, text in cls.pages.items()
             if page.startswith("reference/")
             for name in re.findall(r'id="(etcmodel\.[\w.]+)"', text)
         }
+
+    def test_the_reference_has_all_public_names(self):
+        found = {name.split(".")[-1] for name in self.entries}
         modules = {"checkpoints", "datasets", "estimators", "feature_utils"}
         modules |= {"layers", "models", "ops"}
         self.assertLessEqual({*etcmodel.__all__} - modules, found)
         for _, names in site_pages.REFERENCE.values():
             for module in names:
                 self.assertLessEqual({*site_pages.public_names(module)}, found)
+
+    def test_the_reference_has_the_names_in_guides(self):
+        """Also names in guides' code. A package has entries for its names."""
+        missing = set()
+        for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+            text = path.read_text("utf-8")
+            names = re.findall(r"`(etcmodel(?:\.\w+){2,})[`(]", text)
+            for module, imported in re.findall(
+                r"(?m)^from (etcmodel\.[\w.]+) import ([\w, ]+)$", text
+            ):
+                names += [f"{module}.{x}" for x in imported.split(", ")]
+            missing |= {
+                f"{path.name}: {name}"
+                for name in names
+                if not any(
+                    entry == name or entry.startswith(f"{name}.")
+                    for entry in self.entries
+                )
+            }
+        self.assertEqual(set(), missing)
 
     def test_all_commands_have_their_flags(self):
         page = self.pages["reference/commands/index.html"]
@@ -66,10 +90,28 @@ class SiteTest(unittest.TestCase):
         self.assertIn("DocumentClassifier", notebook)
         self.assertTrue((self.site / "examples/clauses.py").exists())
 
-    def test_links_lead_to_pages(self):
+    def test_links_lead_to_files_and_anchors(self):
+        broken = []
         for page, text in self.pages.items():
-            links = re.findall(r'href="([^":]*\.md)[#"]', text)
-            self.assertEqual([], links, page)
+            for link in re.findall(r'\b(?:href|src)="([^"]*)"', text):
+                parts = urllib.parse.urlsplit(html.unescape(link))
+                if parts.scheme or parts.netloc:
+                    continue
+                # Links on 404.html start at the root.
+                path = urllib.parse.unquote(parts.path)
+                target = page
+                if path:
+                    target = os.path.normpath(
+                        os.path.join("/", os.path.dirname(page), path)
+                    ).lstrip("/")
+                if (self.site / target).is_dir():
+                    target = os.path.join(target, "index.html")
+                anchor = urllib.parse.unquote(parts.fragment)
+                if not (self.site / target).exists() or (
+                    anchor and f'id="{anchor}"' not in self.pages[target]
+                ):
+                    broken.append(f"{page}: {link}")
+        self.assertEqual([], broken)
 
     def test_pages_need_no_network(self):
         for page, text in self.pages.items():

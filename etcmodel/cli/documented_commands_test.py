@@ -8,6 +8,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from benchmarks import program
 from etcmodel.cli import command_line
 from etcmodel.pipeline import options
 from testing import tasks
@@ -33,6 +34,25 @@ class DocumentedCommandsTest(parameterized.TestCase):
                 code, _, error = tasks.run_cli(command, *arguments)
             self.assertEqual((0, ""), (code, error), line)
             options.check(run.call_args.args[0])
+
+    def test_flags_of_benchmarks(self):
+        count = 0
+        for path in (_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")):
+            text = path.read_text("utf-8")
+            for name, line in re.findall(
+                r"python -m benchmarks\.([a-z_]+)((?: --\w+=\S+)+)", text
+            ):
+                benchmark = program.load(name, lambda _: ())
+                # Pages may write `...` for flags that must be given.
+                required = [
+                    f"--{flag}=x"
+                    for flag, (default, *_) in benchmark.flags.items()
+                    if default == "required"
+                ]
+                arguments = line.rstrip("`").split()
+                program.parse(benchmark, *required, *arguments)
+                count += 1
+        self.assertGreater(count, 5)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,10 @@ from etcmodel.errors import UserError
 _LENGTH = struct.Struct("!Q")
 _MAX_SHOWN = 2000
 # Methods of `NoProgress` that are forwarded to the other process.
-_PROGRESS = ("at", "done", "write", "step", "validating", "validated")
+_PROGRESS = (
+    *("at", "done", "write", "step"),
+    *("validation_starts", "validating", "validated"),
+)
 
 
 def has_keras_2() -> bool:

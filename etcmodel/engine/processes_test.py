@@ -77,6 +77,7 @@ class ProcessesTest(CommandTestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("STEPS 4 [1, 2, 3, 4] [2, 4]\n", done.stdout)
         self.assertIn("Step 1 of 4: loss ", done.stdout)
+        self.assertIn("Validating; the first batch takes", done.stdout)
         self.assertIn("Evaluating: batch 1 of 3, 33%\n", done.stdout)
         self.assertIn("EVALUATED 4\n", done.stdout)
         self.assertRegex(done.stdout, "INTERRUPTED .*ckpt-([89]|10)\n")

@@ -12,7 +12,8 @@ import tqdm
 from etcmodel.errors import UserError
 from etcmodel.readers import files
 
-# Number of seconds before the first line about work other than training.
+# Number of seconds before the first line about a validation or about work other
+# than training.
 _FIRST_LINE = 5
 # Minimum number of seconds between two drawings of a bar.
 _MIN_REDRAW = 0.1
@@ -55,6 +56,9 @@ class NoProgress:
         """See `TrainingProgress`."""
 
     def step(self, step: int, loss: float) -> None:
+        """See `TrainingProgress`."""
+
+    def validation_starts(self) -> None:
         """See `TrainingProgress`."""
 
     def validating(self) -> None:
@@ -129,6 +133,12 @@ class WorkProgress(_Progress):
         self._bar.set_postfix_str(f"{self._records} records", refresh=False)
         self._write_line()
 
+    def validation_starts(self) -> None:
+        """Prints a line before the first batch, which builds the graph."""
+        if self._first is None and not self._has_bar:
+            text = f"{self._description}: the first batch takes a while"
+            print(text, file=self._out, flush=True)
+
     def validating(self) -> None:
         """Called after each validated batch: advances by one."""
         self.at(self._position + 1)
@@ -186,6 +196,7 @@ class TrainingProgress(_Progress):
             self._has_bar and (out.isatty() or in_notebook())
         )
         self._bar, self._drawn, self._batches = None, 0.0, 0
+        self._has_validated = False
 
     def __enter__(self):
         self.write("Building the graph; the first step takes a while.")
@@ -245,6 +256,18 @@ class TrainingProgress(_Progress):
         speed = f"{rate:.3g} steps/s" if rate >= 1 else f"{1 / rate:.3g} s/step"
         left = tqdm.tqdm.format_interval((self._total - self._step) / rate)
         return f", {speed}, {left} left"
+
+    def validation_starts(self) -> None:
+        """Shows that a validation starts; the first one builds its graph.
+
+        A line about a batch follows if the validation takes 5 s.
+        """
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{self._shown}, validation")
+        if not self._has_validated:
+            self._has_validated = True
+            self.write("Validating; the first batch takes a while.")
+        self._line_time = self._clock() + _FIRST_LINE - _MAX_SILENCE
 
     def validating(self) -> None:
         """Shows that a batch was validated."""

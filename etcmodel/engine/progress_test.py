@@ -56,10 +56,13 @@ class WorkProgressTest(tf.test.TestCase):
 
     def test_lines_about_batches(self):
         with self._work("Evaluating", 8, "batch") as show:
+            show.validation_starts()
             for self.now in (1, 6, 18, 48):
                 show.validating()
+            show.validation_starts()
         self.assertEqual(
             [
+                "Evaluating: the first batch takes a while",
                 "Evaluating: batch 2 of 8, 25%, 00:30 left",
                 "Evaluating: batch 4 of 8, 50%, 01:03 left",
             ],
@@ -92,7 +95,7 @@ class WorkProgressTest(tf.test.TestCase):
 
 
 class TrainingProgressTest(tf.test.TestCase):
-    """Shows a first step of 80 s, four steps of 2 s, and a validation."""
+    """Shows a first step of 80 s, four steps of 2 s, and two validations."""
 
     def _train(self, out, err, first=0):
         self.now = 0.0
@@ -106,6 +109,12 @@ class TrainingProgressTest(tf.test.TestCase):
             for step in range(1, 6):
                 self.now += 80 if step == 1 else 2
                 show.step(first + step, 10.0 / step)
+                if step in (2, 3):
+                    show.validation_starts()
+                if step == 2:
+                    self.now += 4
+                    show.validating()
+                    show.validated("Validation at step 2: f1 0.25")
                 if step == 3:
                     for _ in range(4):
                         self.now += 25
@@ -116,7 +125,10 @@ class TrainingProgressTest(tf.test.TestCase):
         self.assertNotIn("/5", before)
 
     def test_lines_in_a_file(self):
-        """The speed excludes the first step and the validation."""
+        """The speed excludes the first step and the validations.
+
+        The first validation says that it starts; each has a line after 5 s.
+        """
         for out, err in (
             (io.StringIO(), io.StringIO()),
             (_Terminal(), io.StringIO()),
@@ -127,8 +139,10 @@ class TrainingProgressTest(tf.test.TestCase):
                     "Building the graph; the first step takes a while.",
                     "Step 1 of 5: loss 10",
                     "Step 2 of 5: loss 5, 2 s/step, 00:06 left",
-                    "Validation: batch 2",
-                    "Validation: batch 4",
+                    "Validating; the first batch takes a while.",
+                    "Validation at step 2: f1 0.25",
+                    "Validation: batch 1",
+                    "Validation: batch 3",
                     "Validation at step 3: f1 0.5",
                     "Step 4 of 5: loss 2.5, 2 s/step, 00:02 left",
                     "Step 5 of 5: loss 2, 2 s/step, 00:00 left",
@@ -156,10 +170,15 @@ class TrainingProgressTest(tf.test.TestCase):
         self.assertIn("1/5 [00:00<?", screen.getvalue())
         self.assertNotIn("0/5", screen.getvalue())
         self.assertIn("loss 3.333", screen.getvalue())
+        self.assertIn(
+            "loss 5, validation,", screen.getvalue().replace("]", ",")
+        )
         self.assertIn("validation: batch 4", screen.getvalue())
         self.assertEqual(
             [
                 "Building the graph; the first step takes a while.",
+                "Validating; the first batch takes a while.",
+                "Validation at step 2: f1 0.25",
                 "Validation at step 3: f1 0.5",
                 "",
             ],
@@ -182,7 +201,7 @@ class TrainingProgressTest(tf.test.TestCase):
         """The terminal gets a bar and the file gets lines."""
         out, screen = io.StringIO(), _Terminal()
         self._train(out, screen)
-        self.assertLen(out.getvalue().splitlines(), 8)
+        self.assertLen(out.getvalue().splitlines(), 10)
         self.assertIn("Training", screen.getvalue())
 
 

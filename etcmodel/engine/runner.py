@@ -81,6 +81,10 @@ class _Actions:
             self._watch.losses[self.step] = loss
         self._watch.progress.step(self.step, loss)
 
+    def before_validation(self) -> None:
+        """Shows that a validation starts."""
+        self._watch.progress.validation_starts()
+
     def after_batch(self) -> None:
         """Shows that a batch was validated."""
         self._watch.progress.validating()
@@ -208,7 +212,7 @@ def make_runner(
                 train_actions=[actions.after_steps],
                 eval_actions=[actions.after_validation],
                 save_summary=save_summary,
-                controller_cls=controller,
+                controller_cls=_with_start(controller, actions),
             )
         actions.trainer = trainer
     except ValueError as error:
@@ -216,6 +220,17 @@ def make_runner(
             f"The trainer rejects the configuration: {error}"
         ) from error
     return task, runner
+
+
+def _with_start(controller, actions: _Actions):
+    """Returns a class of controllers that tell when a validation starts."""
+
+    class Controller(controller):
+        def evaluate(self, *args, **kwargs):
+            actions.before_validation()
+            return super().evaluate(*args, **kwargs)
+
+    return Controller
 
 
 def report_notes(

@@ -6,6 +6,7 @@ import tempfile
 import types
 from unittest import mock
 
+import orbit
 import tensorflow as tf
 from absl import logging
 from absl.testing import parameterized
@@ -204,6 +205,11 @@ class ParseParamsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("examples_per_second", logs[0])
         size = params.task.train_data.global_batch_size
         self.assertEqual(3 * size / 2, logs[1]["examples_per_second"])
+        controller = make.call_args.kwargs["controller_cls"]
+        with mock.patch.object(orbit.Controller, "evaluate") as evaluate:
+            controller.evaluate(mock.MagicMock(spec=controller), steps=3)
+        show.validation_starts.assert_called_once_with()
+        evaluate.assert_called_once_with(steps=3)
         trainer.return_value.global_step.numpy.return_value = 7
         on_validation({"validation_loss": 1.5, "accuracy": 0.25, "x": 3})
         show.validated.assert_called_once_with(
