@@ -1,4 +1,4 @@
-"""Tests a run with LoRA, from training to the exported model."""
+"""Tests runs that train a part of the weights: LoRA, or the head alone."""
 
 import io
 import os
@@ -184,6 +184,38 @@ class LoraTest(CommandTestCase):
         )
         with self.assertRaisesRegex(UserError, "task.lora_rank is -1, but"):
             train.train(options)
+
+    def test_frozen_encoder(self):
+        run, log = self.path("frozen"), io.StringIO()
+
+        def options(steps, frozen, rank=None):
+            return self._options(
+                steps,
+                model_dir=run,
+                mode="train",
+                lora_rank=rank,
+                params_override={
+                    "trainer.train_steps": steps,
+                    "task.freeze_encoder": frozen,
+                },
+            )
+
+        train.train(options(1, True), progress.Reporter("lines", log))
+        saved = self._read(run)
+        for path, value in self.before.items():
+            self.assertAllEqual(value, saved[_ENCODER + path], path)
+        slots = [x for x in saved if "/.OPTIMIZER_SLOT" in x]
+        self.assertNotEmpty(slots)
+        self.assertFalse(any(x.startswith(_ENCODER) for x in slots))
+        # The head has 32 weights and a bias.
+        self.assertIn("Training 3.3e-05 of 0.03", log.getvalue())
+        self.assertIn("million weights (the head).", log.getvalue())
+        for changed, message in (
+            (options(2, False), "task.freeze_encoder is False, but was True"),
+            (options(2, True, rank=2), "Set only one of them"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                train.train(changed)
 
 
 if __name__ == "__main__":
