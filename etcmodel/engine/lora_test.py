@@ -207,9 +207,12 @@ class LoraTest(CommandTestCase):
         slots = [x for x in saved if "/.OPTIMIZER_SLOT" in x]
         self.assertNotEmpty(slots)
         self.assertFalse(any(x.startswith(_ENCODER) for x in slots))
-        # The head has 32 weights and a bias.
-        self.assertIn("Training 3.3e-05 of 0.03", log.getvalue())
-        self.assertIn("million weights (the head).", log.getvalue())
+        # The head has a normalization, a feed-forward part and a linear layer:
+        # 64 + 32 * 128 + 128 + 128 * 32 + 32 + 33 = 8449 weights.
+        self.assertIn(
+            "Training 0.00845 of 0.032 million weights (the head).",
+            log.getvalue(),
+        )
         for changed, message in (
             (options(2, False), "task.freeze_encoder is False, but was True"),
             (options(2, True, rank=2), "Set only one of them"),

@@ -15,8 +15,9 @@ from etcmodel.tasks.classify.standardization import RunningStandardization
 from etcmodel.tasks.classify.task import TASK
 
 POOLINGS = ("cls", "mean", "max")
-# How much faster than the encoder the head learns. The size of Adam's steps
-# depends on the rate, not on the gradient; larger inputs thus learn faster.
+# How much faster than the encoder the head learns from standardized vectors.
+# The size of Adam's steps depends on the rate, not on the gradient, so that a
+# head with larger inputs learns faster.
 _GAIN = 20.0
 
 
@@ -24,8 +25,9 @@ _GAIN = 20.0
 class DocumentHead(graph_layer.GraphLayer):
     """Computes a document's logits from one vector; see `ClassifyModelOptions`.
 
-    The vector is standardized by the vectors of the training documents. With a
-    `vocab_size`, a linear function of `word_counts` is added to the logits.
+    With `standardize`, the vector is standardized by those of the training
+    documents. With a `vocab_size`, a linear function of `word_counts` is added
+    to the logits.
     Raises a ValueError if the pooling is unknown or there is no label.
     """
 
@@ -38,6 +40,7 @@ class DocumentHead(graph_layer.GraphLayer):
         hidden_dropout_prob: float = 0.1,
         initializer_range: float = 0.02,
         vocab_size: int | None = None,
+        standardize: bool = False,
         name: str | None = None,
         **kwargs,
     ):
@@ -57,11 +60,15 @@ class DocumentHead(graph_layer.GraphLayer):
         self.initializer_range = initializer_range
         self.vocab_size = vocab_size
         self.drop = RecomputingDropout(hidden_dropout_prob)
-        self.standardize = RunningStandardization(
-            name="standardize", dtype="float32"
-        )
+        self.standardize = standardize
+        self.standardization = None
+        if standardize:
+            self.standardization = RunningStandardization(
+                name="standardization", dtype="float32"
+            )
+            initializer_range /= _GAIN
         self.logits = make_logits_layer(
-            num_outputs, initializer_range / _GAIN, "logits"
+            num_outputs, initializer_range, "logits"
         )
         self.word_logits = None
         if vocab_size is not None:
@@ -77,7 +84,8 @@ class DocumentHead(graph_layer.GraphLayer):
         """Builds the layers from the width of `long_output`."""
         # [batch, hidden]
         shape = (None, input_shape[-1])
-        keras_compat.build_once(self.standardize, shape)
+        if self.standardization is not None:
+            keras_compat.build_once(self.standardization, shape)
         keras_compat.build_once(self.logits, shape)
         if self.word_logits is not None:
             keras_compat.build_once(self.word_logits, (None, self.vocab_size))
@@ -105,9 +113,10 @@ class DocumentHead(graph_layer.GraphLayer):
             pooled = pool(
                 tf.cast(long_output, tf.float32), is_text, self.pooling
             )
-        pooled = _GAIN * self.standardize(
-            pooled, tf.reduce_any(is_text, axis=1), training=training
-        )
+        if self.standardization is not None:
+            pooled = _GAIN * self.standardization(
+                pooled, tf.reduce_any(is_text, axis=1), training=training
+            )
         # [batch, num_outputs]
         logits = self.logits(self.drop(pooled, training=training))
         if self.word_logits is None:
@@ -124,6 +133,7 @@ class DocumentHead(graph_layer.GraphLayer):
             "hidden_dropout_prob": self.hidden_dropout_prob,
             "initializer_range": self.initializer_range,
             "vocab_size": self.vocab_size,
+            "standardize": self.standardize,
         }
 
 
@@ -208,6 +218,7 @@ class Classify(EtcTaskModel):
             config.hidden_dropout_prob,
             config.initializer_range,
             config.vocab_size if self.model_options.word_counts else None,
+            self.model_options.standardize,
             name="output_layer",
         )
         return lambda encoded, inputs: {

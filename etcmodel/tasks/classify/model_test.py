@@ -40,12 +40,16 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         # "cls" is the first global token; "mean" and "max" ignore the query.
-        ("cls", [7, 5]),
-        ("mean", [2, -3]),
-        ("max", [3, -2]),
+        ("cls", [7, 5], False),
+        ("mean", [2, -3], False),
+        ("max", [3, -2], False),
+        # (2 - 1) / 2 and -3 / 5, both 20 times.
+        ("mean", [10, -12], True),
     )
-    def test_head(self, pooling, pooled):
-        head = model_lib.DocumentHead(2, pooling, hidden_dropout_prob=0.0)
+    def test_head(self, pooling, pooled, standardize):
+        head = model_lib.DocumentHead(
+            2, pooling, hidden_dropout_prob=0.0, standardize=standardize
+        )
         inputs = (
             self._VALUES[:1],
             np.array([[[7, 5], [8, 8]]], np.float32),
@@ -54,9 +58,10 @@ class PoolTest(tf.test.TestCase, parameterized.TestCase):
         head(*inputs)
         kernel = np.array([[1.0, 10.0], [2.0, 20.0]], np.float32)
         head.logits.set_weights([kernel, np.array([0.5, 0.0], np.float32)])
-        head.standardize.mean.assign([1.0, 0.0])
-        head.standardize.variance.assign([4.0, 25.0])
-        total = 20 * ((pooled[0] - 1) / 2 + 2 * pooled[1] / 5)
+        if standardize:
+            head.standardization.mean.assign([1.0, 0.0])
+            head.standardization.variance.assign([4.0, 25.0])
+        total = pooled[0] + 2 * pooled[1]
         self.assertAllClose([[total + 0.5, 10 * total]], head(*inputs))
 
     def test_logits_of_word_counts(self):
