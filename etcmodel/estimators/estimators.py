@@ -41,6 +41,8 @@ class DocumentClassifier(Estimator[results.Classification]):
             (default), their "max", or "cls", the global CLS token.
         word_counts: whether to add a linear function of the counts of word
             pieces to the scores (default: True).
+        standardize: whether the vector of a document is standardized by those
+            of the training documents; see `ClassifyModelOptions`.
         balanced: whether to weight records so that every label has the same
             total weight (default: False).
         label_smoothing: probability mass that is spread over all labels in
@@ -71,6 +73,7 @@ class DocumentClassifier(Estimator[results.Classification]):
         labels: Sequence[Label] | None = None,
         pooling: Pooling | None = None,
         word_counts: bool | None = None,
+        standardize: bool | None = None,
         balanced: bool | None = None,
         label_smoothing: float | None = None,
         threshold: float | None = None,
@@ -108,6 +111,7 @@ class DocumentClassifier(Estimator[results.Classification]):
         labels: Sequence[Label] | None = None,
         pooling: Pooling | None = None,
         word_counts: bool | None = None,
+        standardize: bool | None = None,
         balanced: bool | None = None,
         label_smoothing: float | None = None,
         threshold: float | None = None,
@@ -349,6 +353,7 @@ def load(
     labels: Sequence[Label] | None = None,
     pooling: Pooling | None = None,
     word_counts: bool | None = None,
+    standardize: bool | None = None,
     balanced: bool | None = None,
     label_smoothing: float | None = None,
     threshold: float | None = None,
