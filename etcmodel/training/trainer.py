@@ -154,8 +154,9 @@ class RecordsTask(base_task.Task):
             )
         if params.lora_rank and params.freeze_encoder:
             raise UserError(
-                "task.freeze_encoder trains the head alone, and task.lora_rank "
-                "updates of the encoder. Set only one of them."
+                "task.freeze_encoder and task.lora_rank are both set: the "
+                "first trains the head alone, the second changes the encoder, "
+                "too. Set only one of them."
             )
         try:
             self.task_model = spec.make_model(params.model, params, self.sizes)

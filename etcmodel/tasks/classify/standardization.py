@@ -55,10 +55,6 @@ class RunningStandardization(graph_layer.GraphLayer):
         standardized = (vectors - self.mean) / deviation
         return known * tf.clip_by_value(standardized, -_LARGEST, _LARGEST)
 
-    def compute_output_shape(self, input_shape, *_):
-        """Returns the shape of the vectors."""
-        return tuple(input_shape)
-
     def _add_statistic(self, name, shape, initializer):
         """Adds a statistic that each replica updates by itself."""
         options = {"aggregation": "mean"}
