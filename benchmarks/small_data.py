@@ -10,7 +10,9 @@ records that people would bring:
     review or a newspaper;
 *   `articles`: the article of SQuAD that a paragraph is from;
 *   `languages`: the language of a sentence, one of eleven;
-*   `novelists`: the author of a passage of 1,800 words;
+*   `novelists`: the author of a passage of 1,800 words; the test passages are
+    from each author's third novel, in `novelists_0` from the first and in
+    `novelists_1` from the second;
 *   `facts`: HotpotQA's supporting facts, with `select`;
 *   `questions`: SQuAD's questions, with `answer`.
 
@@ -19,7 +21,7 @@ records that people would bring:
 
 `--data` has `squad/more_train.json`, `squad/train.json`, a file of sentences
 for each language (`languages/de.txt`), `authors/train.jsonl` and `dev.jsonl`
-(`{"paragraphs", "label"}`), `hotpotqa/train_200.json` and `dev_95.json`.
+(`{"id", "paragraphs", "label"}`), `hotpotqa/train_200.json` and `dev_95.json`.
 `--sentiment` has the ratings of sentences (Hutto and Gilbert, "VADER", 2014),
 which come with the source distribution of the package vaderSentiment 2.5
 (`additional_resources/hutto_ICWSM_2014.tar.gz`).
@@ -35,7 +37,6 @@ accuracy of the most frequent label, `labels` the number of labels that the
 model predicts.
 """
 
-import json
 import os
 import random
 from collections.abc import Callable
@@ -156,14 +157,23 @@ def _languages(values):
     return _split(rows, len(rows) // 3, len(rows))
 
 
-def _novelists(values):
-    folder = os.path.join(values.data, "authors")
-    made = []
-    for split in ("train", "dev"):
-        path = os.path.join(folder, f"{split}.jsonl")
-        with open(path, encoding="utf-8") as stream:
-            made.append([json.loads(line) for line in stream])
-    return tuple(made)
+def _novelists(number):
+    """Returns a function that holds out each author's novel of a number."""
+
+    def read(values):
+        folder = os.path.join(values.data, "authors")
+        sets = {True: [], False: []}
+        for split in ("train", "dev"):
+            for row in own_documents.read_lines(
+                os.path.join(folder, f"{split}.jsonl")
+            ):
+                # An id is train_jan0_70: its novel is Jane Eyre, the first of
+                # three by its author.
+                novel = row["id"].split("_")[1]
+                sets[novel.endswith(str(number))].append(row)
+        return sets[False], sets[True]
+
+    return read
 
 
 def _facts(values):
@@ -206,15 +216,18 @@ SETS = {
         "classify", _articles, sizes={"long_length": 512, "global_length": 64}
     ),
     "languages": Set("classify", _languages),
-    "novelists": Set(
-        "classify",
-        _novelists,
-        sizes={
-            "long_length": 4096,
-            "global_length": 192,
-            "units": "paragraphs",
-        },
-    ),
+    **{
+        f"novelists{suffix}": Set(
+            "classify",
+            _novelists(number),
+            sizes={
+                "long_length": 4096,
+                "global_length": 192,
+                "units": "paragraphs",
+            },
+        )
+        for suffix, number in (("", 2), ("_0", 0), ("_1", 1))
+    },
     "facts": Set(
         "select", _facts, "f1", {"long_length": 2048, "global_length": 192}
     ),

@@ -72,14 +72,6 @@ class ReadmeTest(unittest.TestCase):
             for before, language, block in re.findall(
                 r"(?ms)^([^\n]*)\n```([^\n]*)\n(.*?)^```$", text
             ):
-                # `documented_commands_test` and `test_links_and_files_exist`
-                # check these commands.
-                lines = block.replace("\\\n", " ").splitlines()
-                if language == "mermaid" or all(
-                    re.match(r"python -m (etcmodel|benchmarks|tools)\b", x)
-                    for x in lines
-                ):
-                    continue
                 if language == "python" and page in _EXAMPLES:
                     continue
                 test = _TESTS.get((page, language))

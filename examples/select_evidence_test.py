@@ -1,19 +1,13 @@
-from unittest import mock
-
 import tensorflow as tf
 
-from etcmodel.estimators.estimators import Estimator
 from examples import select_evidence
+from testing.examples import run_example
 
 
 class ExampleTest(tf.test.TestCase):
     def test_it_learns(self):
         """The model is accurate on records that it was not trained on."""
-        train = Estimator.fit
-        with mock.patch.object(Estimator, "fit", autospec=True) as fit:
-            fit.side_effect = train
-            metrics = select_evidence.main()
-        fit.assert_called_once()
+        metrics = run_example(self, select_evidence)
         self.assertGreaterEqual(metrics["mean_average_precision"], 0.9)
         self.assertGreaterEqual(metrics["f1"], 0.9)
 

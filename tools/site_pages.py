@@ -46,6 +46,7 @@ REFERENCE = {
         "Your own documents in Python",
         (
             "etcmodel.estimators.estimators",
+            "etcmodel.estimators.estimator.Estimator",
             "etcmodel.estimators.predictors",
             "etcmodel.estimators.results",
             "etcmodel.errors",

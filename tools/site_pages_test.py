@@ -1,6 +1,7 @@
 """Builds the documentation's site, with warnings as errors."""
 
 import html
+import inspect
 import os
 import pathlib
 import re
@@ -55,6 +56,28 @@ class SiteTest(unittest.TestCase):
         for _, names in site_pages.REFERENCE.values():
             for module in names:
                 self.assertLessEqual({*site_pages.public_names(module)}, found)
+
+    def test_classes_have_their_methods(self):
+        """Also those that a class inherits from others of the package."""
+        found = {".".join(name.split(".")[-2:]) for name in self.entries}
+        needed = set()
+        for name in etcmodel.__all__:
+            value = getattr(etcmodel, name)
+            if not inspect.isclass(value):
+                continue
+            for base in value.__mro__:
+                if not base.__module__.startswith("etcmodel."):
+                    continue
+                needed |= {
+                    f"{name}.{method}"
+                    for method, given in vars(base).items()
+                    if not method.startswith("_")
+                    and (
+                        inspect.isroutine(given) or isinstance(given, property)
+                    )
+                }
+        self.assertIn("DocumentClassifier.fit", needed)
+        self.assertEqual(set(), needed - found)
 
     def test_the_reference_has_the_names_in_guides(self):
         """Also names in guides' code. A package has entries for its names."""

@@ -1,18 +1,19 @@
-"""Draws the imports between packages ("rooms") in docs/architecture.md.
+"""Lists the imports between packages ("rooms") in docs/architecture.md.
 
-The picture is a Mermaid graph, and a test checks that it is up to date. When
-imports between rooms change, run from the root of the project:
+A test checks that the list is up to date. When imports between rooms change,
+run from the root of the project:
 
     python -m tools.write_architecture
 """
 
+import collections
 import pathlib
 import re
 
 from tools import modules
 
 PAGE = pathlib.Path("docs/architecture.md")
-START, END = "```mermaid\n", "```\n"
+START, END = "```text\n", "```\n"
 # The rooms from top to bottom.
 ROOMS = sum(modules.LEVELS, ())
 
@@ -49,22 +50,25 @@ def arrows() -> set[tuple[str, str]]:
         farther |= more
 
 
-def picture() -> str:
-    """Returns the graph in Mermaid's syntax."""
-    lines = ["flowchart TD", *(f"    {room}" for room in ROOMS)]
-    lines += [f"    {a} --> {b}" for a, b in sorted(arrows())]
-    return "\n".join(lines) + "\n"
+def listing() -> str:
+    """Returns a line for each room, with the rooms that it imports."""
+    width = max(map(len, ROOMS))
+    imported = collections.defaultdict(list)
+    for room, other in sorted(arrows()):
+        imported[room].append(other)
+    lines = (f"{x:{width}} -> {', '.join(imported[x])}" for x in ROOMS)
+    return "".join(f"{x.removesuffix(' -> ').rstrip()}\n" for x in lines)
 
 
-def with_picture(page: str) -> str:
-    """Returns the page with an updated picture."""
+def with_listing(page: str) -> str:
+    """Returns the page with an updated list."""
     start = page.index(START) + len(START)
-    return page[:start] + picture() + page[page.index(END, start) :]
+    return page[:start] + listing() + page[page.index(END, start) :]
 
 
 def main() -> None:
     """Updates the page."""
-    PAGE.write_text(with_picture(PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(with_listing(PAGE.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class ArchitectureTest(unittest.TestCase):
-    def test_picture_matches_the_imports(self):
+    def test_list_matches_the_imports(self):
+        """The list in architecture.md is up to date."""
         page = (ROOT / write_architecture.PAGE).read_text("utf-8")
         self.assertEqual(
             page,
-            write_architecture.with_picture(page),
+            write_architecture.with_listing(page),
             "Run: python -m tools.write_architecture",
         )
         arrows = write_architecture.arrows()

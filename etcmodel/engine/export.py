@@ -96,7 +96,10 @@ def export(options: Options, reporter: Reporter | None = None) -> Result:
         model = _load(
             options, spec, experiment, configured, vocab_file, reporter
         )
-        reporter.note(f"Building the graph, and writing {options.output_dir}.")
+        text = f"Building the graph, and writing {options.output_dir}."
+        if options.format != "saved_model":
+            text += " The conversion can take minutes."
+        reporter.note(text)
         _write(model, options, vocab_file, measured)
     return Result(options.output_dir, model.checkpoint, measured)
 

@@ -212,7 +212,7 @@ def _draw_map(options: Options, is_page: bool, reporter: Reporter) -> Result:
         plain_texts.check_unused(options)
         record = _find_record(reader, options)
         name, raw = record.id, load(task.preprocessor).raw(record)
-    reporter.note("Computing the attention.")
+    reporter.note("Computing the attention; a long text takes a minute.")
     found = explain.explain(
         *(trained, trained.answers(), raw, record, options.window)
     )

@@ -185,7 +185,8 @@ def preprocess(
     read = reader(config)
     splits = {options.split: None}
     if options.validation_fraction is not None:
-        records = read(paths, "train", BadRecords(options.skip_bad_records))
+        bad_records = BadRecords(options.skip_bad_records)
+        records = _read_all(read, paths, bad_records, reporter)
         splits = validation_split.choose(
             records,
             task.dataset,
@@ -197,7 +198,9 @@ def preprocess(
         bad_records = BadRecords(options.skip_bad_records)
         config = load(task.complete)(
             config,
-            _kept(splits["train"], read(paths, "train", bad_records)),
+            _kept(
+                splits["train"], _read_all(read, paths, bad_records, reporter)
+            ),
         )
         # With the labels known, the format can unify their spellings.
         read = reader(config)
@@ -427,6 +430,14 @@ def _write_notes(
             sum(tfrecords.longest(list(shards.values())).values()),
         ),
     )
+
+
+def _read_all(read, paths, bad_records, reporter) -> Iterator[Any]:
+    """Yields the training records, and shows the progress."""
+    with reporter.files(paths, "Reading") as progress:
+        for record in read(paths, "train", bad_records, progress.at):
+            yield record
+            progress.done()
 
 
 def _write_examples(

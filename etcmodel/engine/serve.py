@@ -102,7 +102,8 @@ def serve(options: Options, reporter: Reporter | None = None) -> None:
             export.export(
                 export.Options(
                     model_dir=options.model_dir, output_dir=saved_model
-                )
+                ),
+                reporter,
             )
         if threading.current_thread() is threading.main_thread():
             # Once the server has stopped, uvicorn raises the signal again. This
@@ -181,6 +182,7 @@ async def _serve(options, saved_model, listener, example, reporter) -> None:
     from etcmodel.serving import server
     from etcmodel.serving import versions
 
+    reporter.note("Loading the model for the server.")
     models = versions.Versions(
         saved_model,
         options.num_versions,
