@@ -104,12 +104,19 @@ class Measurement:
     def __init__(self, values, runs: training_runs.Runs):
         self._values, self._runs = values, runs
         self._records = [*narrativeqa.FORMAT.read(values.input)]
-        self._gold = {x.id: narrativeqa.gold(x) for x in self._records}
         self._novels: dict[str, list[NarrativeQARecord]] = (
             collections.defaultdict(list)
         )
         for record in self._records:
             self._novels[record.id.split(": ", 1)[0]].append(record)
+        # The other questions are only for training.
+        number = values.novel_questions or None
+        self._asked = {x: y[:number] for x, y in self._novels.items()}
+        self._gold = {
+            record.id: narrativeqa.gold(record)
+            for records in self._asked.values()
+            for record in records
+        }
 
     def lines(self) -> Iterator[program.Line]:
         """Yields the lines of the benchmark."""
@@ -120,7 +127,7 @@ class Measurement:
         }
         found = {
             record.id: best_sentence(record.question, sentences[name])
-            for name, records in self._novels.items()
+            for name, records in self._asked.items()
             for record in records
         }
         yield self._line("best sentences", found, start)
@@ -215,7 +222,7 @@ class Measurement:
             init=by_heart.VARIANTS[variant][1],
         )
         answers: dict[str, str] = {}
-        for novel, records in self._novels.items():
+        for novel, records in self._asked.items():
             run = first
             if values.novel_steps:
                 run = self._train(
