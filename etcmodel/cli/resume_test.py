@@ -68,11 +68,15 @@ class ResumeTest(tasks.EndToEndTestCase):
         Returns the exit code and the log.
         """
         log = self.path("log.txt")
+        environment = dict(os.environ)
+        # With it, TensorFlow's log is as the user asks.
+        environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         with open(log, "w") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "etcmodel", "train", *self._train],
                 stdout=out,
                 stderr=out,
+                env=environment,
             )
             while not is_time(log) and process.poll() is None:
                 time.sleep(0.0005)
@@ -156,6 +160,12 @@ class ResumeTest(tasks.EndToEndTestCase):
         code, out = self._run_until(model_dir, has_resumed, signal.SIGTERM)
         self.assertEqual(143, code, out)
         self.assertIn("same command resumes", out)
+        # Lines of TensorFlow's log, and others that do not concern users.
+        self.assertNotRegex(
+            out,
+            r"(?m)^([IWEF]\d{4} |\d{4}-\d\d-\d\d )|InitializeLog|cuInit|"
+            r"Compiled cluster|custom gradient|\bgin\b",
+        )
         saved = self._checkpoint(model_dir)["global_step"]
         self.assertBetween(saved, 5, _STEPS - 1)
         self.run_command("train", *self._train)
