@@ -10,9 +10,9 @@ records that people would bring:
     review or a newspaper;
 *   `articles`: the article of SQuAD that a paragraph is from;
 *   `languages`: the language of a sentence, one of eleven;
-*   `novelists`: the author of a passage of 1,800 words; the test passages are
-    from each author's third novel, in `novelists_0` from the first and in
-    `novelists_1` from the second;
+*   `novelists`, `novelists_0`, `novelists_1`: the author of a passage of 1,800
+    words; the test passages are from each author's third, first or second
+    novel;
 *   `facts`: HotpotQA's supporting facts, with `select`;
 *   `questions`: SQuAD's questions, with `answer`.
 
@@ -158,7 +158,7 @@ def _languages(values):
 
 
 def _novelists(number):
-    """Returns a function that holds out each author's novel of a number."""
+    """Returns a reader that holds out novel 0, 1 or 2 of each author."""
 
     def read(values):
         folder = os.path.join(values.data, "authors")
@@ -167,8 +167,8 @@ def _novelists(number):
             for row in own_documents.read_lines(
                 os.path.join(folder, f"{split}.jsonl")
             ):
-                # An id is train_jan0_70: its novel is Jane Eyre, the first of
-                # three by its author.
+                # In the id train_jan0_70, jan0 is the novel (Jane Eyre); the
+                # digit is its number among its author's three.
                 novel = row["id"].split("_")[1]
                 sets[novel.endswith(str(number))].append(row)
         return sets[False], sets[True]
