@@ -12,12 +12,13 @@ from etcmodel.estimators.estimators import Estimator
 
 
 def run_example(
-    test: unittest.TestCase, example: types.ModuleType
+    test: unittest.TestCase, example: types.ModuleType, num_comments: int = 1
 ) -> dict[str, float]:
     """Runs an example; returns its metrics.
 
-    The test fails unless the example trains exactly once and prints what the
-    comments after its calls of `print` show. README has these comments, too.
+    The test fails unless the example trains exactly once, has `num_comments`
+    comments after its calls of `print`, and prints what they show. README has
+    these comments, too.
     """
     train = Estimator.fit
     printed = io.StringIO()
@@ -30,6 +31,8 @@ def run_example(
     fit.assert_called_once()
     lines = printed.getvalue().splitlines()
     code = inspect.getsource(example)
-    for shown in re.findall(r"print\(.*\)  # (.*)", code):
+    comments = re.findall(r"print\(.*\)  # (.*)", code)
+    test.assertEqual(num_comments, len(comments))
+    for shown in comments:
         test.assertIn(shown, lines)
     return metrics

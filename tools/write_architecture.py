@@ -56,8 +56,12 @@ def listing() -> str:
     imported = collections.defaultdict(list)
     for room, other in sorted(arrows()):
         imported[room].append(other)
-    lines = (f"{x:{width}} -> {', '.join(imported[x])}" for x in ROOMS)
-    return "".join(f"{x.removesuffix(' -> ').rstrip()}\n" for x in lines)
+    return "".join(
+        f"{x:{width}} -> {', '.join(imported[x])}\n"
+        if x in imported
+        else f"{x}\n"
+        for x in ROOMS
+    )
 
 
 def with_listing(page: str) -> str:

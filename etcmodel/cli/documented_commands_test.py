@@ -38,7 +38,8 @@ class DocumentedCommandsTest(parameterized.TestCase):
     def test_flags_of_benchmarks(self):
         count = 0
         for path in (_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")):
-            text = path.read_text("utf-8")
+            # A command can go on in further lines.
+            text = re.sub(r" \\\n +", " ", path.read_text("utf-8"))
             for name, line in re.findall(
                 r"python -m benchmarks\.([a-z_]+)((?: --\w+=\S+)+)", text
             ):

@@ -295,7 +295,7 @@ class _Reader:
         return Selected(tuple(sorted(positions)))
 
     def _find(self, text: str) -> set[Position]:
-        """Returns the units equal to a text, or the paragraphs that have it."""
+        """Returns the units equal to a text, or the paragraphs with it."""
         if self._document.has_units and not self._whole:
             form = normalize(text).strip()
             return {

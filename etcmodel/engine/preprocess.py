@@ -185,23 +185,16 @@ def preprocess(
     read = reader(config)
     splits = {options.split: None}
     if options.validation_fraction is not None:
-        bad_records = BadRecords(options.skip_bad_records)
-        records = _read_all(read, paths, bad_records, reporter)
         splits = validation_split.choose(
-            records,
+            _read_all(read, paths, options, reporter),
             task.dataset,
             options.validation_fraction,
             options.seed,
             reporter,
         )
     if task.complete and not like:
-        bad_records = BadRecords(options.skip_bad_records)
-        config = load(task.complete)(
-            config,
-            _kept(
-                splits["train"], _read_all(read, paths, bad_records, reporter)
-            ),
-        )
+        records = _read_all(read, paths, options, reporter)
+        config = load(task.complete)(config, _kept(splits["train"], records))
         # With the labels known, the format can unify their spellings.
         read = reader(config)
     examples = inputs.make_example_maker(task, config, options)
@@ -432,8 +425,9 @@ def _write_notes(
     )
 
 
-def _read_all(read, paths, bad_records, reporter) -> Iterator[Any]:
+def _read_all(read, paths, options, reporter) -> Iterator[Any]:
     """Yields the training records, and shows the progress."""
+    bad_records = BadRecords(options.skip_bad_records)
     with reporter.files(paths, "Reading") as progress:
         for record in read(paths, "train", bad_records, progress.at):
             yield record

@@ -244,10 +244,7 @@ def report_notes(
 
 
 def describe_trained(params, model) -> str:
-    """Returns sentences about a part of the weights that is trained.
-
-    Returns an empty text if all weights are trained.
-    """
+    """Describes which weights are trained; returns "" if all are."""
     task = params.task
     if not (task.lora_rank or task.freeze_encoder):
         return ""
