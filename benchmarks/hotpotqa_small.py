@@ -45,11 +45,17 @@ paragraphs, with the task `answer`:
         --train=2wiki_train_500.json --dev=dev_95.json \
         --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 
-With `--copies=3 --long_length=640 --evaluated_length=2048 --steps=282
---fact_weight=0.2 --multiply_facts=1` the last stage takes half the time.
-
 `--init` starts from the weights of a run, such as a run of `answer` from
-`benchmarks.own_documents --part=squad --directory=DIR`.
+`benchmarks.own_documents --part=squad --directory=DIR`. This is the best recipe
+so far:
+
+    python -m benchmarks.hotpotqa_small --init=RUN --copies=3 \
+        --long_length=640 --evaluated_length=2048 --steps=282 \
+        --learning_rate=2e-4 --fact_prior=0.1 --fact_threshold=0.4 \
+        --answer_places=8 --query_reads_all=1 --multiply_facts=1 \
+        --train=train_200.json --train=train_714.json \
+        --train=2wiki_train_500.json --dev=dev_95.json \
+        --train_option=--params_override=runtime.mixed_precision_dtype=bfloat16
 """
 
 import collections
