@@ -1,17 +1,20 @@
 r"""Answers questions about novels that a ReadTwice model has not seen.
 
-A lifted BERT is trained on SQuAD, in NarrativeQA's format, and then on the best
-spans of all novels but one. It answers the questions about that novel, each
-with the whole novel as one request of raw text:
+A lifted BERT first learns to read, on single paragraphs of SQuAD. Each model
+then starts from this reader. It is trained on stories of several paragraphs of
+SQuAD, and on the best spans of all novels but one. It answers the questions
+about that novel, each with the whole novel as one request of raw text:
 
     python -m benchmarks.read_twice_books --input=qaps.csv \
-        --squad=more_train.json --lift=all-MiniLM-L6-v2 --layers=1
+        --squad=more_train.json --lift=all-MiniLM-L6-v2
 
 `--layers` is the number of layers of the first read; the second read has two
 more, which BERT's next layers initialize.
 
-`CLS` has a memory for each segment, `E` one for each mention, and `SS` only
-each segment's own memories; their difference is what the memory adds.
+Each kind of memory (`CLS` has a memory for each segment, `E` one for each
+mention) is measured with the memories of the whole novel, and with those of the
+token's own segment only. The difference is what the memory adds. They share the
+reader, for all seeds, because most single paragraphs fit into one segment.
 
 Columns are the official metrics over the questions of all novels, and the
 seconds for training and answering. `best sentences` are the sentences that
@@ -21,6 +24,7 @@ ROUGE-L, the upper bound of an extractive model.
 
 import collections
 import csv
+import itertools
 import os
 import random
 import re
@@ -44,6 +48,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 _FIELDS = ("document_id", "set", "question", "answer1", "answer2")
 # Segments of an example in training; an example holds several stories.
 _SEGMENTS = 8
+# Name -> memories that a token attends to.
+_MEMORIES = {"all memories": "doc", "own segment": "block"}
 _SIZES = {
     "block_length": 256,
     "block_overlap": 32,
@@ -66,15 +72,14 @@ def best_sentence(question: str, sentences: Sequence[str]) -> str:
 
 
 def squad_rows(
-    articles: Iterable[dict], number: int, paragraphs: int, seed: int
+    articles: Iterable[dict], number: int, paragraphs: int
 ) -> Iterator[tuple[str, str, str, str]]:
     """Draws questions of SQuAD, with some paragraphs of their article each.
 
     Args:
         articles: articles in SQuAD's format.
-        number: number of questions.
+        number: number of questions; 0 for all.
         paragraphs: number of adjacent paragraphs that make up a story.
-        seed: seed of the draw.
 
     Yields:
         Name of the story, its text, the question and the answer.
@@ -90,7 +95,8 @@ def squad_rows(
                 for x in paragraph["qas"]
                 if x["answers"]
             ]
-    yield from random.Random(seed).sample(found, min(number, len(found)))
+    number = min(number or len(found), len(found))
+    yield from random.Random(1).sample(found, number)
 
 
 class Measurement:
@@ -135,11 +141,16 @@ class Measurement:
         best = by_heart.best_spans(self._records)
         yield self._line("best spans", best, start)
         self._prepare(best)
-        for seed in self._values.seeds:
-            for variant in self._values.variants:
+        for variant in self._values.variants:
+            start = time.perf_counter()
+            reader = self._train_reader(variant)
+            seconds = time.perf_counter() - start
+            yield {"name": f"{variant} reader", "seconds": seconds}
+            for seed, name in itertools.product(self._values.seeds, _MEMORIES):
                 start = time.perf_counter()
-                found = self._answer(variant, seed)
-                yield self._line(variant, found, start, seed=seed)
+                found = self._answer(variant, name, seed, reader)
+                name = f"{variant}, {name}"
+                yield self._line(name, found, start, seed=seed)
 
     def _line(self, name, answers, start, **given) -> program.Line:
         return {
@@ -153,17 +164,19 @@ class Measurement:
         """Lifts the BERT, and writes and preprocesses all training data."""
         values, runs = self._values, self._runs
         for preset in {by_heart.VARIANTS[x][1] for x in values.variants}:
-            options = ["--model=read_twice", f"--preset={preset}"]
-            if values.layers:
-                options.append(f"--num_hidden_layers={values.layers}")
-            vocab_file = runs.lift(values.lift, preset, *options)
+            vocab_file = runs.lift(
+                *(values.lift, preset, "--model=read_twice"),
+                preset=preset,
+                num_hidden_layers=values.layers or None,
+            )
         articles = own_documents.read_articles(values.squad)
         sources = {}
-        for seed in values.seeds:
-            rows = squad_rows(
-                articles, values.questions, values.paragraphs, int(seed)
-            )
-            sources[f"squad_{seed}"] = self._write(f"squad_{seed}", rows)
+        for name, paragraphs in (
+            ("paragraphs", 1),
+            ("stories", values.paragraphs),
+        ):
+            rows = squad_rows(articles, values.questions, paragraphs)
+            sources[name] = self._write(name, rows)
         for novel in self._novels:
             rows = (
                 (name, None, x.question, best[x.id])
@@ -210,43 +223,67 @@ class Measurement:
                 writer.writerow([story, "train", question, answer, ""])
         return path
 
-    def _answer(self, variant: str, seed: str) -> dict[str, str]:
+    def _train_reader(self, variant: str) -> str:
+        """Trains the model that all others start from; returns its run."""
+        return self._train(
+            variant,
+            "paragraphs",
+            steps=self._values.reader_steps,
+            rate=self._values.reader_rate,
+            init=by_heart.VARIANTS[variant][1],
+        )
+
+    def _answer(
+        self, variant: str, name: str, seed: str, reader: str
+    ) -> dict[str, str]:
         """Trains a model for each novel; returns the answers to its questions.
 
-        The models share the training on SQuAD.
+        The models share the training on stories of SQuAD.
         """
         values, runs = self._values, self._runs
+        given = {"seed": seed, "memories": name, "rate": values.learning_rate}
         first = self._train(
-            *(variant, seed, f"squad_{seed}"),
-            steps=values.squad_steps,
-            init=by_heart.VARIANTS[variant][1],
+            *(variant, "stories"),
+            steps=values.story_steps,
+            init=reader,
+            **given,
         )
         answers: dict[str, str] = {}
         for novel, records in self._asked.items():
-            run = first
-            if values.novel_steps:
-                run = self._train(
-                    *(variant, seed, f"without_{novel}"),
-                    steps=values.novel_steps,
-                    init=first,
-                )
+            run = self._train(
+                *(variant, f"without_{novel}"),
+                steps=values.novel_steps,
+                init=first,
+                **given,
+            )
             rows = ((novel, None, x.question, x.answers[0]) for x in records)
-            name = training_runs.run_name(f"{variant} {seed} {novel}")
-            path = self._write(name, rows)
+            path = self._write(f"{run}_questions", rows)
             found = runs.predict(run, path, batch_size=1)
             answers |= by_heart.read_answers(found)
         return answers
 
-    def _train(self, variant, seed, records, *, steps, init) -> str:
-        """Trains a model; returns the name of its run."""
+    def _train(
+        self,
+        variant: str,
+        records: str,
+        *,
+        steps: int,
+        rate: float,
+        init: str,
+        seed: str = "1",
+        memories: str = "all memories",
+    ) -> str:
+        """Trains a model; returns its run."""
         values = self._values
         suffix, _ = by_heart.VARIANTS[variant]
+        name = f"{variant} {memories} {seed} {records}"
         training = training_runs.Training(
-            training_runs.run_name(f"{variant} {seed} {records}"),
+            training_runs.run_name(name),
             f"read_twice/narrativeqa{suffix}",
             records,
-            *(steps, values.learning_rate, values.batch_size * _SEGMENTS),
+            *(steps, rate, values.batch_size * _SEGMENTS),
             encoder={"cross_attention_top_k": None},
+            model={"cross_block_attention_mode": _MEMORIES[memories]},
             task={"decode_max_size": 24},
             init=init,
             options=[

@@ -72,8 +72,8 @@ CASES = {
     ],
     "benchmarks.read_twice_books": [
         "--input={narrativeqa} --squad={squad} --lift={bert} --questions=6"
-        " --squad_steps=2 --novel_steps=2 --seeds=1 --variants=CLS"
-        " --batch_size=1 --dtype=float32"
+        " --layers=0 --reader_steps=2 --story_steps=2 --novel_steps=2"
+        " --seeds=1 --batch_size=1 --dtype=float32"
     ],
     "benchmarks.read_twice_by_heart": [
         "--input={narrativeqa} --vocab_file={reading_vocab}"
