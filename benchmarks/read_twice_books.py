@@ -1,28 +1,27 @@
-r"""Answers questions about novels that a ReadTwice model has not seen.
+r"""Answers questions about long documents that ReadTwice has not seen.
 
 A lifted BERT first learns to read, on single paragraphs of SQuAD. Each model
-then starts from this reader. It is trained on stories of several paragraphs of
-SQuAD, and on the best spans of all novels but one. It answers the questions
-about that novel, each with the whole novel as one request of raw text:
+then starts from this reader, and is trained on stories of several paragraphs of
+SQuAD. It answers questions about other articles of SQuAD. Then it is trained on
+spans of all novels but one, and answers questions about that novel. Each
+question is a request of raw text, with a whole article or a whole novel:
 
     python -m benchmarks.read_twice_books --input=qaps.csv \
-        --squad=more_train.json --lift=all-MiniLM-L6-v2
-
-The labels are those spans that occur at most ten times in their novel and have
-a ROUGE-L of at least 50 %.
+        --squad=more_train.json --heldout=train.json --lift=all-MiniLM-L6-v2
 
 `--layers` is the number of layers of the first read; the second read has two
 more, which BERT's next layers initialize.
 
 Each kind of memory (`CLS` has a memory for each segment, `E` one for each
-mention) is measured with the memories of the whole novel, and with those of the
-token's own segment only. The difference is what the memory adds. They share the
-reader, for all seeds, because most single paragraphs fit into one segment.
+mention) is measured with the memories of the whole document, and with those of
+the token's own segment only. The difference is what the memory adds. They share
+the reader, for all seeds, because most single paragraphs fit into one segment.
 
-Columns are the official metrics over the questions of all novels, and the
-seconds for training and answering. `best sentences` are the sentences that
-share most words with their questions, `best spans` the spans with the best
-ROUGE-L, the upper bound of an extractive model.
+Columns are the official metrics of NarrativeQA, and the seconds for training
+and answering. `best sentences` are the sentences that share most words with
+their questions, `best spans` the spans with the best ROUGE-L, the upper bound
+of an extractive model. Of these, a model learns those that occur at most ten
+times in their novel and have a ROUGE-L of at least 50 %.
 """
 
 import collections
@@ -35,6 +34,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,7 +86,8 @@ def squad_rows(
     Args:
         articles: articles in SQuAD's format.
         number: number of questions; 0 for all.
-        paragraphs: number of adjacent paragraphs that make up a story.
+        paragraphs: number of adjacent paragraphs that make up a story; 0 for
+            the whole article.
 
     Yields:
         Name of the story, its text, the question and the answer.
@@ -94,9 +95,10 @@ def squad_rows(
     found = []
     for i, article in enumerate(articles):
         texts = [x["context"] for x in article["paragraphs"]]
+        length = paragraphs or len(texts)
         for j, paragraph in enumerate(article["paragraphs"]):
-            start = j - j % paragraphs
-            story = "\n\n".join(texts[start : start + paragraphs])
+            start = j - j % length
+            story = "\n\n".join(texts[start : start + length])
             found += [
                 (f"{i}_{start}", story, x["question"], x["answers"][0]["text"])
                 for x in paragraph["qas"]
@@ -141,28 +143,36 @@ class Measurement:
         # The other questions are only for training.
         number = values.novel_questions or None
         self._asked = {x: y[:number] for x, y in self._novels.items()}
-        self._gold = {
-            record.id: narrativeqa.gold(record)
-            for records in self._asked.values()
-            for record in records
+        articles = own_documents.read_articles(values.heldout)
+        rows = squad_rows(
+            [x for x in articles if len(x["paragraphs"]) >= values.fewest],
+            values.article_questions,
+            0,
+        )
+        self._articles = self._write("articles", rows)
+        # Name of the documents -> records whose questions are asked.
+        self._questions = {
+            "articles": [*narrativeqa.FORMAT.read(self._articles)],
+            "novels": [x for y in self._asked.values() for x in y],
         }
 
     def lines(self) -> Iterator[program.Line]:
         """Yields the lines of the benchmark."""
-        start = time.perf_counter()
-        sentences = {
-            name: _SENTENCE.split(" ".join(records[0].text.split()))
-            for name, records in self._novels.items()
-        }
-        found = {
-            record.id: best_sentence(record.question, sentences[name])
-            for name, records in self._asked.items()
-            for record in records
-        }
-        yield self._line("best sentences", found, start)
+        for documents, records in self._questions.items():
+            start = time.perf_counter()
+            # Text -> its sentences.
+            sentences = {
+                text: _SENTENCE.split(" ".join(text.split()))
+                for text in {x.text for x in records}
+            }
+            found = {
+                x.id: best_sentence(x.question, sentences[x.text])
+                for x in records
+            }
+            yield self._line("best sentences", documents, found, start)
         start = time.perf_counter()
         best = by_heart.best_spans(self._records)
-        yield self._line("best spans", best, start)
+        yield self._line("best spans", "novels", best, start)
         self._prepare(best)
         for variant in self._values.variants:
             reader = self._values.reader
@@ -172,16 +182,35 @@ class Measurement:
                 seconds = time.perf_counter() - start
                 yield {"name": f"{variant} reader", "seconds": seconds}
             for seed, name in itertools.product(self._values.seeds, _MEMORIES):
-                start = time.perf_counter()
-                found = self._answer(variant, name, seed, reader)
-                name = f"{variant}, {name}"
-                yield self._line(name, found, start, seed=seed)
+                settings = {"variant": variant, "memories": name, "seed": seed}
+                yield from self._measure(settings, reader)
 
-    def _line(self, name, answers, start, **given) -> program.Line:
+    def _measure(
+        self, settings: Mapping[str, str], reader: str
+    ) -> Iterator[program.Line]:
+        """Yields the lines of articles and of novels, for a kind of memory."""
+        name = f"{settings['variant']}, {settings['memories']}"
+        seed = settings["seed"]
+        start = time.perf_counter()
+        run = self._train(
+            "stories", self._values.story_steps, init=reader, **settings
+        )
+        found = self._answers(run, self._articles)
+        yield self._line(name, "articles", found, start, seed=seed)
+        start = time.perf_counter()
+        found = self._answer_novels(settings, run)
+        yield self._line(name, "novels", found, start, seed=seed)
+
+    def _line(
+        self, name: str, documents: str, answers, start, **given
+    ) -> program.Line:
+        gold = {x.id: narrativeqa.gold(x) for x in self._questions[documents]}
         return {
             "name": name,
+            "documents": documents,
             **given,
-            **narrativeqa.score(answers, self._gold),
+            "questions": len(gold),
+            **narrativeqa.score(answers, gold),
             "seconds": time.perf_counter() - start,
         }
 
@@ -251,62 +280,58 @@ class Measurement:
     def _train_reader(self, variant: str) -> str:
         """Trains the model that all others start from; returns its run."""
         return self._train(
-            variant,
             "paragraphs",
-            steps=self._values.reader_steps,
+            self._values.reader_steps,
             rate=self._values.reader_rate,
             init=by_heart.VARIANTS[variant][1],
+            variant=variant,
         )
 
-    def _answer(
-        self, variant: str, name: str, seed: str, reader: str
+    def _answer_novels(
+        self, settings: Mapping[str, str], init: str
     ) -> dict[str, str]:
         """Trains a model for each novel; returns the answers to its questions.
 
-        The models share the training on stories of SQuAD.
+        All models start from the run `init`.
         """
-        values, runs = self._values, self._runs
-        given = {"seed": seed, "memories": name, "rate": values.learning_rate}
-        first = self._train(
-            *(variant, "stories"),
-            steps=values.story_steps,
-            init=reader,
-            **given,
-        )
         answers: dict[str, str] = {}
         for novel, records in self._asked.items():
             run = self._train(
-                *(variant, f"without_{novel}"),
-                steps=values.novel_steps,
-                init=first,
-                **given,
+                f"without_{novel}",
+                self._values.novel_steps,
+                init=init,
+                **settings,
             )
             rows = ((novel, None, x.question, x.answers[0]) for x in records)
             path = self._write(f"{run}_questions", rows)
-            found = runs.predict(run, path, batch_size=1)
-            answers |= by_heart.read_answers(found)
+            answers |= self._answers(run, path)
         return answers
+
+    def _answers(self, run: str, path: str) -> dict[str, str]:
+        """Returns the answers of a run to the questions of a file, by id."""
+        found = self._runs.predict(run, path, batch_size=1)
+        return by_heart.read_answers(found)
 
     def _train(
         self,
-        variant: str,
         records: str,
-        *,
         steps: int,
-        rate: float,
+        *,
         init: str,
-        seed: str = "1",
+        variant: str,
         memories: str = "all memories",
+        seed: str = "1",
+        rate: float | None = None,
     ) -> str:
         """Trains a model; returns its run."""
         values = self._values
         suffix, _ = by_heart.VARIANTS[variant]
-        name = f"{variant} {memories} {seed} {records}"
         training = training_runs.Training(
-            training_runs.run_name(name),
+            training_runs.run_name(f"{variant} {memories} {seed} {records}"),
             f"read_twice/narrativeqa{suffix}",
             records,
-            *(steps, rate, values.batch_size * _SEGMENTS),
+            *(steps, rate or values.learning_rate),
+            values.batch_size * _SEGMENTS,
             encoder={"cross_attention_top_k": None},
             model={"cross_block_attention_mode": _MEMORIES[memories]},
             task={"decode_max_size": 24},

@@ -71,7 +71,8 @@ CASES = {
         "--segments=1 --preset=tiny --repeats=1 --mentions=2",
     ],
     "benchmarks.read_twice_books": [
-        "--input={narrativeqa} --squad={squad} --lift={bert} --questions=6"
+        "--input={narrativeqa} --squad={squad} --heldout={squad}"
+        " --lift={bert} --questions=6 --fewest=1"
         " --layers=0 --reader_steps=2 --story_steps=2 --novel_steps=2"
         " --seeds=1 --batch_size=1 --dtype=float32"
     ],
