@@ -25,7 +25,6 @@ times in their novel and have a ROUGE-L of at least 50 %.
 """
 
 import collections
-import csv
 import itertools
 import os
 import random
@@ -38,23 +37,25 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from absl import app
+
 from benchmarks import own_documents
 from benchmarks import program
 from benchmarks import read_twice_by_heart as by_heart
 from benchmarks import training_runs
 from etcmodel.datasets import narrativeqa
+from etcmodel.datasets.narrativeqa import metrics
 from etcmodel.datasets.narrativeqa.records import NarrativeQARecord
 
 _TASK = "read_twice_narrativeqa"
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
-_FIELDS = ("document_id", "set", "question", "answer1", "answer2")
 # Segments of an example in training; an example holds several stories.
 _SEGMENTS = 8
 # The spans of other novels that a model learns: the highest number of
-# occurrences in the novel, and the lowest ROUGE-L in percent.
+# occurrences in the novel, and the lowest ROUGE-L.
 _OCCURRENCES = 10
-_ROUGE_L = 50.0
+_ROUGE_L = 0.5
 # Name -> memories that a token attends to.
 _MEMORIES = {"all memories": "doc", "own segment": "block"}
 _SIZES = {
@@ -119,9 +120,8 @@ def is_label(span: str, record: NarrativeQARecord) -> bool:
     text = " ".join(record.text.split()).lower()
     if not 0 < text.count(" ".join(span.split()).lower()) <= _OCCURRENCES:
         return False
-    key = record.id
-    found = narrativeqa.score({key: span}, {key: narrativeqa.gold(record)})
-    return found["rouge_l"] >= _ROUGE_L
+    truths = [metrics.normalize_answer(x) for x in record.answers]
+    return metrics.rouge_l(metrics.normalize_answer(span), truths) >= _ROUGE_L
 
 
 class Measurement:
@@ -143,12 +143,22 @@ class Measurement:
         # The other questions are only for training.
         number = values.novel_questions or None
         self._asked = {x: y[:number] for x, y in self._novels.items()}
-        articles = own_documents.read_articles(values.heldout)
-        rows = squad_rows(
-            [x for x in articles if len(x["paragraphs"]) >= values.fewest],
-            values.article_questions,
-            0,
-        )
+        articles = [
+            x
+            for x in own_documents.read_articles(values.heldout)
+            if len(x["paragraphs"]) >= values.fewest
+        ]
+        if not articles:
+            raise app.UsageError(
+                f"--fewest={values.fewest} leaves no article of --heldout. "
+                "Use a lower number of paragraphs."
+            )
+        if values.reader and len(values.variants) > 1:
+            raise app.UsageError(
+                "--reader has the weights of one variant, but --variants has "
+                f"{', '.join(values.variants)}. Measure one at a time."
+            )
+        rows = squad_rows(articles, values.article_questions, 0)
         self._articles = self._write("articles", rows)
         # Name of the documents -> records whose questions are asked.
         self._questions = {
@@ -183,9 +193,9 @@ class Measurement:
                 yield {"name": f"{variant} reader", "seconds": seconds}
             for seed, name in itertools.product(self._values.seeds, _MEMORIES):
                 settings = {"variant": variant, "memories": name, "seed": seed}
-                yield from self._measure(settings, reader)
+                yield from self._memory_lines(settings, reader)
 
-    def _measure(
+    def _memory_lines(
         self, settings: Mapping[str, str], reader: str
     ) -> Iterator[program.Line]:
         """Yields the lines of articles and of novels, for a kind of memory."""
@@ -231,14 +241,14 @@ class Measurement:
         ):
             rows = squad_rows(articles, values.questions, paragraphs)
             sources[name] = self._write(name, rows)
+        labels = [
+            (name, None, x.question, best[x.id])
+            for name, records in self._novels.items()
+            for x in records
+            if is_label(best[x.id], x)
+        ]
         for novel in self._novels:
-            rows = (
-                (name, None, x.question, best[x.id])
-                for name, records in self._novels.items()
-                if name != novel
-                for x in records
-                if is_label(best[x.id], x)
-            )
+            rows = [x for x in labels if x[0] != novel]
             sources[f"without_{novel}"] = self._write(f"no_{novel}", rows)
         for name, path in sources.items():
             runs.preprocess(
@@ -261,20 +271,17 @@ class Measurement:
         os.makedirs(os.path.join(folder, "stories"))
         path = os.path.join(folder, "qaps.csv")
         novels = os.path.join(os.path.dirname(self._values.input), "stories")
-        with open(path, "w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(_FIELDS)
-            for story, text, question, answer in rows:
-                file = os.path.join("stories", f"{story}.content")
-                copy = os.path.join(folder, file)
-                if text is None and not os.path.exists(copy):
-                    shutil.copyfile(
-                        os.path.join(novels, f"{story}.content"), copy
-                    )
-                elif text is not None:
-                    with open(copy, "w", encoding="utf-8") as target:
-                        target.write(text)
-                writer.writerow([story, "train", question, answer, ""])
+        questions = []
+        for story, text, question, answer in rows:
+            questions.append((story, question, answer))
+            file = f"{story}.content"
+            copy = os.path.join(folder, "stories", file)
+            if text is None and not os.path.exists(copy):
+                shutil.copyfile(os.path.join(novels, file), copy)
+            elif text is not None:
+                with open(copy, "w", encoding="utf-8") as target:
+                    target.write(text)
+        by_heart.write_questions(path, questions)
         return path
 
     def _train_reader(self, variant: str) -> str:

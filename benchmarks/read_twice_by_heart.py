@@ -167,16 +167,25 @@ def write_best_spans(
         copies = os.path.join(folder, "stories")
         shutil.copytree(stories, copies, dirs_exist_ok=True)
     output = os.path.join(folder, "best.csv")
-    with open(output, "w", encoding="utf-8", newline="") as stream:
+    rows = ((x.id.split(": ", 1)[0], x.question, best[x.id]) for x in found)
+    write_questions(output, rows)
+    return output
+
+
+def write_questions(path: str, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Writes questions of NarrativeQA's training set, with one answer each.
+
+    Args:
+        path: the CSV file to write.
+        rows: tuples of document id, question and answer.
+    """
+    with open(path, "w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(
             ["document_id", "set", "question", "answer1", "answer2"]
         )
-        for record in found:
-            document, _ = record.id.split(": ", 1)
-            answer = best[record.id]
-            writer.writerow([document, "train", record.question, answer, ""])
-    return output
+        for document, question, answer in rows:
+            writer.writerow([document, "train", question, answer, ""])
 
 
 def prepare(
