@@ -78,6 +78,16 @@ class EvaluateTest(CommandTestCase):
         self.assertEqual(result.metrics, read_json(output))
         with self.assertRaisesRegex(UserError, "`validation_data=DIR`"):
             evaluate.evaluate(evaluate.Options(model_dir=run))
+        with self.assertRaisesRegex(
+            UserError, "ckpt-1 lacks weights of the model, .*_layer_1/"
+        ):
+            evaluate.evaluate(
+                evaluate.Options(
+                    model_dir=run,
+                    validation_data=records,
+                    params_override={"task.model.encoder.num_hidden_layers": 2},
+                )
+            )
         # TensorFlow warns when it deletes an object.
         with self.assertNoLogs("tensorflow", "WARNING"):
             gc.collect()

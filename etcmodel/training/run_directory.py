@@ -141,13 +141,31 @@ class EvaluationController(orbit.Controller):
     """
 
     def restore_checkpoint(self, checkpoint_path: str | None = None):
-        """Restores a checkpoint, by default the latest; returns its path."""
+        """Restores a checkpoint, by default the latest; returns its path.
+
+        Raises:
+            UserError: the checkpoint lacks weights of the model.
+        """
         path = checkpoint_path or self.checkpoint_manager.latest_checkpoint
-        if path is not None:
-            with self.strategy.scope():
-                status = self.checkpoint_manager.checkpoint.restore(path)
-                status.expect_partial()
+        if path is None:
+            return None
+        with self.strategy.scope():
+            status = self.checkpoint_manager.checkpoint.restore(path)
+        try:
+            status.expect_partial().assert_existing_objects_matched()
+        except AssertionError as error:
+            raise UserError(
+                f"{path} lacks weights of the model, such as "
+                f"{_unmatched(error)}. Use the model options that the run was "
+                "trained with."
+            ) from error
         return path
+
+
+def _unmatched(error: AssertionError) -> str:
+    """Returns the name of a variable for which a checkpoint has no value."""
+    found = re.search(r"tf\.Variable '([^':]+)", str(error))
+    return found[1] if found else str(error).partition("\n")[0]
 
 
 def _damage(path: str) -> str | None:
