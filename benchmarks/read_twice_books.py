@@ -9,13 +9,14 @@ question is a request of raw text, with a whole article or a whole novel:
     python -m benchmarks.read_twice_books --input=qaps.csv \
         --squad=more_train.json --heldout=train.json --lift=all-MiniLM-L6-v2
 
-`--layers` is the number of layers of the first read; the second read has two
-more, which BERT's next layers initialize.
+`--layers` is the number of layers of the first read. The second read has two
+layers, initialized from BERT's next ones, if there are any.
 
 Each kind of memory (`CLS` has a memory for each segment, `E` one for each
 mention) is measured with the memories of the whole document, and with those of
-the token's own segment only. The difference is what the memory adds. They share
-the reader, for all seeds, because most single paragraphs fit into one segment.
+the token's own segment only. The difference is what the memory adds. Both
+settings and all seeds share one reader: most single paragraphs fit into one
+segment.
 
 Columns are the official metrics of NarrativeQA, and the seconds for training
 and answering. `best sentences` are the sentences that share most words with
@@ -82,7 +83,7 @@ def best_sentence(question: str, sentences: Sequence[str]) -> str:
 def squad_rows(
     articles: Iterable[dict], number: int, paragraphs: int
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Draws questions of SQuAD, with some paragraphs of their article each.
+    """Draws questions of SQuAD, each with paragraphs of its article.
 
     Args:
         articles: articles in SQuAD's format.
@@ -264,8 +265,8 @@ class Measurement:
     def _write(self, name: str, rows: Iterable[tuple]) -> str:
         """Writes rows and their stories in NarrativeQA's format.
 
-        A row is a story's name, its text, or None to copy a novel, a question
-        and an answer. Returns the path of the CSV file.
+        Each row has a story's name, its text (None copies the novel of this
+        name), a question and an answer. Returns the path of the CSV file.
         """
         folder = self._runs.path(f"{name}_data")
         os.makedirs(os.path.join(folder, "stories"))
