@@ -12,17 +12,16 @@ question is a request of raw text, with a whole article or a whole novel:
 `--layers` is the number of layers of the first read. The second read has two
 layers, initialized from BERT's next ones, if there are any.
 
-Each kind of memory (`CLS` has a memory for each segment, `E` one for each
-mention) is measured with the memories of the whole document, and with those of
-the token's own segment only. The difference is what the memory adds. Both
-settings and all seeds share one reader: most single paragraphs fit into one
-segment.
+Each kind of memory (`CLS` has a memory for each segment, `STS` for every few
+tokens, `E` for each mention) is measured with the memories of the whole
+document, and with those of the token's own segment only. The difference is what
+the memory adds. Both settings and all seeds share one reader: most single
+paragraphs fit into one segment.
 
 Columns are the official metrics of NarrativeQA, and the seconds for training
 and answering. `best sentences` are the sentences that share most words with
 their questions, `best spans` the spans with the best ROUGE-L, the upper bound
-of an extractive model. Of these, a model learns those that occur at most ten
-times in their novel and have a ROUGE-L of at least 50 %.
+of an extractive model. A model learns some of them (see `is_label`).
 """
 
 import collections

@@ -3,7 +3,7 @@ r"""Trains `classify`, `select` and `answer` on small real data sets.
 Compares the defaults of `train` with other settings, on sets of 50 to 1,400
 records that people would bring:
 
-*   `reviews`: whether a sentence of a film review is favourable;
+*   `reviews`: whether a sentence from a film review is favourable;
 *   `few_reviews`: the same, from 50 sentences;
 *   `ratings`: the mean rating of a sentence of a product review, a number;
 *   `sources`: whether a sentence is from a tweet, a film review, a product
